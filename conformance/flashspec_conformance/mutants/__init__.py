@@ -1,0 +1,28 @@
+"""Wrong backends: each is the plain verifier with one realistic fault, and names the clauses that must kill it.
+
+``flashspec-conformance run --backend flashspec_conformance.mutants:zoo.no_residual`` runs one by name.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from flashspec_conformance import fakes
+from flashspec_conformance.clauses import known_clauses
+from flashspec_conformance.mutants import drawing, interface, judging, laws, proposals, randomness
+from flashspec_conformance.mutants.mutant import Mutant
+
+EVERY_CLAUSE = tuple(known_clauses())
+
+LIARS = (
+    Mutant("null", "does nothing", fakes.null, EVERY_CLAUSE),
+    Mutant("always_wrong", "is wrong in everything but form", fakes.always_wrong, EVERY_CLAUSE),
+)
+"""A clause that one of these passes is vacuous."""
+
+FAULTY = (laws, drawing, judging, proposals, randomness, interface)
+
+MUTANTS: dict[str, Mutant] = {m.id: m for m in (*LIARS, *(m for module in FAULTY for m in module.MUTANTS))}
+
+zoo = SimpleNamespace(**{name: m.backend for name, m in MUTANTS.items()})
+"""The mutants as attributes."""

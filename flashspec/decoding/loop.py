@@ -1,0 +1,154 @@
+"""Running a request to its end, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from flashspec.decoding.commit import Output, finish, show
+from flashspec.decoding.request import ArmStats, Chunk, Request, Result, Stats
+from flashspec.decoding.step import Engine, Info, start, step
+from flashspec.errors import ContractError
+
+ENOUGH_PLAIN = 5
+"""Steps without a draft that a request needs for an estimate of its own."""
+
+Trace = Callable[[Mapping[str, Any]], None]
+
+
+@attrs.frozen
+class Tally:
+    """Counts over the steps of a request."""
+
+    arms: Mapping[str, ArmStats]
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    emitted: int = 0
+    prefill: float = 0.0
+    """Seconds of the first step, which reads the prompt."""
+    plain: tuple[float, ...] = ()
+    """Seconds of the other steps that had no draft."""
+
+    def add(self, info: Info) -> Tally:
+        """The counts with one more step."""
+        drafted, accepted = info.drafted, info.accepted_kept
+        arm = self.arms.get(info.draft, ArmStats()).add(drafted, accepted)
+        return Tally(
+            {**self.arms, info.draft: arm},
+            self.steps + 1,
+            self.drafted + drafted,
+            self.accepted + accepted,
+            self.emitted + info.kept,
+            self.prefill if self.steps else info.seconds,
+            (*self.plain, info.seconds) if self.steps and not info.offered else self.plain,
+        )
+
+    def plain_tokens_per_second(self, engine: Engine) -> float:
+        """One token per step without a draft: this request's own such steps, or the cost table's."""
+        own = float(np.median(self.plain)) if len(self.plain) >= ENOUGH_PLAIN else 0.0
+        return 1.0 / (own or float(engine.cost[0]))
+
+    def stats(self, engine: Engine, seconds: float) -> Stats:
+        """The statistics of a request that took ``seconds`` so far."""
+        return Stats(
+            steps=self.steps,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            emitted=self.emitted,
+            seconds=seconds,
+            prefill_seconds=self.prefill,
+            arms=self.arms,
+            plain_tokens_per_second=self.plain_tokens_per_second(engine),
+        )
+
+
+def check_request(engine: Engine, request: Request) -> None:
+    """Refuse before any work what cannot be done.
+
+    Raises:
+        ContractError: ids outside the vocabulary; a prompt and budget beyond the context.
+    """
+    vocab, longest = engine.lm.vocab, engine.lm.max_length
+    bad = [t for t in request.prompt_ids if not 0 <= t < vocab]
+    if bad:
+        raise ContractError(f"prompt id {bad[0]} is outside the vocabulary [0, {vocab}); use the target's tokenizer")
+    size = len(request.prompt_ids)
+    if size + request.max_new_tokens > longest:
+        raise ContractError(
+            f"the prompt has {size} tokens and {request.max_new_tokens} more were asked for; the model's context "
+            f"is {longest}; shorten the prompt or lower max_new_tokens"
+        )
+
+
+class Generation:
+    """An iterator over the chunks of one request; ``result`` is there when it ends.
+
+    Closing it early (``close``, or Ctrl-C in the consumer) leaves the engine as it was: all state
+    belongs to this object.
+    """
+
+    def __init__(
+        self, engine: Engine, request: Request, *, selector: Any = None, trace: Trace | None = None
+    ) -> None:
+        check_request(engine, request)
+        self._engine, self._request, self._trace = engine, request, trace
+        self._begin = engine.clock()
+        self._state = start(engine, request, selector)
+        self._tally = Tally({name: ArmStats() for name in engine.arms.drafts})
+        self._chunks = self._run()
+        self.result: Result | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """The same iterator each time."""
+        return self._chunks
+
+    @property
+    def selector(self) -> Any:
+        """The selector's state after the steps so far."""
+        return self._state.selector
+
+    @property
+    def partial(self) -> Result:
+        """What there is so far; its ``finish_reason`` is "length" while the request still runs."""
+        return self._result(self._state.output)
+
+    def _run(self) -> Iterator[Chunk]:
+        while self._request.max_new_tokens and self._state.output.finish_reason is None:
+            yield self._advance()
+        output = finish(self._state.output, self._engine.decode)
+        output, text = show(output, self._request)
+        self.result = self._result(output)
+        if text:
+            yield Chunk(text, ())
+
+    def _advance(self) -> Chunk:
+        self._state, info = step(self._engine, self._request, self._state)
+        self._tally = self._tally.add(info)
+        if self._trace is not None:
+            self._trace({"step": self._state.step - 1, **attrs.asdict(info)})
+        output, text = show(self._state.output, self._request)
+        self._state = attrs.evolve(self._state, output=output)
+        return Chunk(text, info.tokens)
+
+    def _result(self, output: Output) -> Result:
+        stats = self._tally.stats(self._engine, self._engine.clock() - self._begin)
+        return Result(output.token_ids, output.text, output.finish_reason or "length", stats)
+
+
+def generate(engine: Engine, request: Request, **options: Any) -> Result:
+    """Run a request to its end.
+
+    Raises:
+        ContractError: as ``check_request``.
+        NumericalError: the target's logits make no law.
+    """
+    generation = Generation(engine, request, **options)
+    for _ in generation:
+        pass
+    if generation.result is None:
+        raise RuntimeError("a generation ended without a result")
+    return generation.result

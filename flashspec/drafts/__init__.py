@@ -1,0 +1,8 @@
+"""Drafters: everything that can propose tokens, behind one protocol."""
+
+from flashspec.drafts.model import ModelDrafter
+from flashspec.drafts.ngram import NGram
+from flashspec.drafts.protocol import Draft, Drafter
+from flashspec.drafts.suffix import Suffix
+
+__all__ = ["Draft", "Drafter", "ModelDrafter", "NGram", "Suffix"]

@@ -1,0 +1,91 @@
+"""Online choice of draft and length: pure functions ``init``, ``select`` and ``update`` over frozen states.
+
+Whatever a selector chooses, the emitted tokens follow the target's law: it decides before the draft
+is drawn, from the past alone, with randomness of its own domain. See ``docs/explanation/selection.md``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from flashspec import registry
+from flashspec.errors import ContractError, unknown_name
+from flashspec.selectors import adaptive_ts, cht, fixed, hazard_ts, random, thompson, ucb1
+from flashspec.selectors.serial import from_json, to_json
+from flashspec.selectors.types import FREE, OWN, SHADOW, Arms, Info, Observation, Selector
+
+__all__ = [
+    "DEFAULT",
+    "FREE",
+    "GROUP",
+    "OWN",
+    "SHADOW",
+    "Arms",
+    "Info",
+    "Observation",
+    "Selector",
+    "from_json",
+    "from_spec",
+    "get",
+    "names",
+    "to_json",
+]
+
+GROUP = "flashspec.selectors"
+DEFAULT = "cht"
+
+_BUILTIN: dict[str, Callable[..., Selector]] = {
+    "adaptive_ts": adaptive_ts.adaptive_ts,
+    "cht": cht.cht,
+    "fixed": fixed.fixed,
+    "hazard_ts": hazard_ts.hazard_ts,
+    "random": random.random,
+    "thompson": thompson.thompson,
+    "ucb1": ucb1.ucb1,
+}
+
+
+def names() -> list[str]:
+    """Every name that :func:`get` knows: ours and those of the entry-point group ``flashspec.selectors``."""
+    return sorted({*_BUILTIN, *registry.entries(GROUP)})
+
+
+def get(name: str = DEFAULT, **config: Any) -> Selector:
+    """The selector of a name, built with the options given.
+
+    Raises:
+        UnknownName: no such name; the known ones are listed.
+        ContractError: an option that it does not have, or a value that it refuses.
+        BackendUnavailable: a registered selector that cannot be loaded; the message has the reason.
+    """
+    build = _BUILTIN.get(name)
+    if build is None:
+        known = registry.entries(GROUP)
+        if name not in known and ":" not in name:
+            raise unknown_name("selector", name, names())
+        build = registry.load(known.get(name, name))
+    try:
+        inspect.signature(build).bind(**config)
+    except (TypeError, ValueError) as error:
+        raise ContractError(f"selector {name} with options {config}: {error}") from error
+    selector = build(**config)
+    if not isinstance(selector, Selector):
+        raise ContractError(f"{name} built {type(selector).__name__}; allowed: a Selector")
+    return selector
+
+
+def from_spec(spec: str) -> Selector:
+    """The selector that a user names: a name of :func:`names`, ``fixed:DRAFT/LENGTH`` or ``module:attr``.
+
+    Raises:
+        UnknownName, BackendUnavailable: as :func:`get`.
+        ContractError: ``fixed`` without the arm that it plays.
+    """
+    kind, _, arm = spec.partition(":")
+    if kind != "fixed":
+        return get(spec)
+    if not arm:
+        raise ContractError("selector fixed needs an arm: fixed:DRAFT/LENGTH, for instance fixed:suffix/4")
+    return get("fixed", arm=arm)

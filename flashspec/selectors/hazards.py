@@ -1,0 +1,62 @@
+"""What a step says about acceptance hazards: the outcome of offset j, given that offsets before it held.
+
+One play of a draft reveals every shorter length, and all the longer ones too unless every draft was
+accepted. Offsets 1..a are successes; offset a + 1 is a failure only if it was really judged and its
+token was kept. Where the committed text tells what an unplayed draft would have proposed, its run up
+to the first miss counts as well, censored at the end of the step (Kaplan and Meier).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flashspec.selectors.types import F64, Arms, Bools, Observation, Run
+
+EDGE = 1e-9
+"""Hazards stay this far from 0 and 1: the chain over offsets could round to 1, and the log of a miss diverge."""
+
+
+def own_run(seen: Observation) -> Run:
+    """Hits of the played draft; tokens cut after acceptance are not failures."""
+    hits = (1,) * min(seen.accepted, seen.kept)
+    missed = seen.accepted < seen.offered and seen.kept == seen.accepted + 1
+    return (*hits, 0) if missed else hits
+
+
+def until_miss(run: Run) -> Run:
+    """A run up to and with its first miss."""
+    return run[: run.index(0) + 1] if 0 in run else run
+
+
+def evidence(arms: Arms, seen: Observation) -> tuple[F64, Bools]:
+    """``[2, D, G]`` successes and failures of the played draft and of every draft that was scored.
+
+    The second value, ``[D]``, marks the drafts about which the step says something.
+    """
+    outcomes = np.zeros((2, len(arms.drafts), arms.longest))
+    observed = np.zeros(len(arms.drafts), bool)
+    played = int(arms.draft[seen.arm]) if seen.offered else 0
+    for d in range(1, len(arms.drafts)):
+        scored = seen.runs[d]
+        if d != played and scored is None:
+            continue
+        run = own_run(seen) if d == played or scored is None else until_miss(scored[: seen.kept])
+        run = run[: arms.longest]
+        hits = len(run) - (0 in run)
+        observed[d] = True
+        outcomes[0, d, :hits] = 1.0
+        outcomes[1, d, hits : len(run)] = 1.0
+    return outcomes, observed
+
+
+def expected_tokens(hazard: F64) -> F64:
+    """``[D, G + 1]``: tokens that a step brings at lengths 0..G, 1 + the sum of survival, from ``[D, G]``."""
+    tokens = np.ones((hazard.shape[0], hazard.shape[1] + 1))
+    tokens[:, 1:] += hazard.cumprod(-1).cumsum(-1)
+    return tokens
+
+
+def throughput(arms: Arms, hazard: F64, cost: F64) -> F64:
+    """``[M]``: expected tokens over cost of each arm."""
+    tokens = expected_tokens(hazard)
+    return np.asarray(tokens[arms.draft, arms.length] / cost)
