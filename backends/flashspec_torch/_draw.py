@@ -1,0 +1,60 @@
+"""Inverse CDF over tiles in float64: once for a batch of rows on any device, once for one host row."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from flashspec.contract import NO_TOKEN, TILE
+
+
+def draw(masses: Tensor, uniform: Tensor) -> Tensor:
+    """``[B]`` ids drawn from ``masses [B, V]`` (float64) with ``uniform [B]``; -1 where there is no mass."""
+    # implements: SMP-1, SMP-3
+    batch, vocab = masses.shape
+    tiles = -(-vocab // TILE)
+    cut = pad(masses, (0, tiles * TILE - vocab)).view(batch, tiles, TILE)
+    sums = cut.sum(-1)
+    edges = sums.cumsum(-1)
+    threshold = uniform * edges[:, -1]
+    tile = _first(sums, edges, threshold)
+    before = pad(edges, (1, 0)).gather(1, tile[:, None])[:, 0]
+    inside = cut.gather(1, tile[:, None, None].expand(batch, 1, TILE))[:, 0]
+    token = tile * TILE + _first(inside, inside.cumsum(-1), threshold - before)
+    return torch.where(edges[:, -1] > 0, token, NO_TOKEN)
+
+
+def _first(masses: Tensor, edges: Tensor, threshold: Tensor) -> Tensor:
+    """First place of positive mass past the threshold, else (rounding) the last of positive mass."""
+    # implements: SMP-2
+    positive = masses > 0
+    past = positive & (edges > threshold[:, None])
+    last = masses.shape[1] - 1 - positive.flip(-1).to(torch.int8).argmax(-1)
+    return torch.where(past.any(-1), past.to(torch.int8).argmax(-1), last)
+
+
+def draw_one(masses: npt.NDArray[np.float64], uniform: float) -> int:
+    """The place drawn from one row of masses on the host; -1 if there is no mass."""
+    # implements: SMP-1, SMP-3
+    full = masses.size - masses.size % TILE
+    sums = np.append(masses[:full].reshape(-1, TILE).sum(1), masses[full:].sum())
+    edges = np.cumsum(sums)
+    threshold = uniform * float(edges[-1])
+    tile = _first_one(sums, edges, threshold)
+    if tile < 0:
+        return NO_TOKEN
+    inside = masses[tile * TILE : (tile + 1) * TILE]
+    before = float(edges[tile - 1]) if tile else 0.0
+    return tile * TILE + _first_one(inside, np.cumsum(inside), threshold - before)
+
+
+def _first_one(masses: npt.NDArray[np.float64], edges: npt.NDArray[np.float64], threshold: float) -> int:
+    # implements: SMP-2
+    place = int(np.searchsorted(edges, threshold, side="right"))
+    if place < masses.size and masses[place] > 0:
+        return place
+    positive = np.flatnonzero(masses > 0)
+    return int(positive[-1]) if positive.size else NO_TOKEN
