@@ -1,0 +1,71 @@
+"""The one commit path: EOS, stop strings, budgets, all cut in the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from flashspec.decoding.commit import Output, commit, finish, show
+from flashspec.decoding.request import Request
+
+
+def decode(ids: Sequence[int]) -> str:
+    """Token i is the i-th letter."""
+    return "".join(chr(97 + i) for i in ids)
+
+
+def request(**fields: Any) -> Request:
+    """A request with a roomy budget."""
+    return Request(**{"prompt_ids": (0,), "max_new_tokens": 10, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "emitted", "kept", "reason", "text"),
+    [
+        ({}, [1, 2, 3], 3, None, "bcd"),
+        ({"eos_ids": {2, 9}}, [1, 2, 3], 2, "eos", "bc"),
+        ({"eos_ids": {1}}, [1, 2, 3], 1, "eos", "b"),
+        ({"max_new_tokens": 2}, [1, 2, 3], 2, "length", "bc"),
+        ({"max_new_tokens": 2, "eos_ids": {2}}, [1, 2, 3], 2, "eos", "bc"),
+        ({"max_new_tokens": 2, "eos_ids": {3}}, [1, 2, 3], 2, "length", "bc"),
+        ({"stop": ("cd",)}, [1, 2, 3, 4], 3, "stop", "b"),
+        ({"stop": ("cd",), "max_new_tokens": 3}, [1, 2, 3, 4], 3, "stop", "b"),
+        ({"stop": ("cd",), "max_new_tokens": 2}, [1, 2, 3, 4], 2, "length", "bc"),
+    ],
+)
+def test_a_step_is_cut_after_the_first_token_that_ends_the_request(
+    fields: dict[str, Any], emitted: list[int], kept: int, reason: str | None, text: str
+) -> None:
+    """Stop wins over the budget on the same token; later tokens of the block are dropped."""
+    output, count = commit(Output(), emitted, request(**fields), decode)
+    assert (count, output.finish_reason, output.text) == (kept, reason, text)
+    assert output.token_ids == tuple(emitted[:kept])
+
+
+@pytest.mark.parametrize("split", [1, 2, 3])
+def test_blocks_of_any_size_commit_the_same(split: int) -> None:
+    """Committing token by token or in blocks ends at the same token with the same text."""
+    tokens, asked = [1, 2, 3, 4, 5], request(stop=("de",))
+    output = Output()
+    for i in range(0, len(tokens), split):
+        output, _ = commit(output, tokens[i : i + split], asked, decode)
+    assert (output.token_ids, output.text, output.finish_reason) == ((1, 2, 3, 4), "bc", "stop")
+
+
+def test_streamed_text_joins_to_the_final_text() -> None:
+    """Nothing that belongs to a stop string is ever shown."""
+    asked, output, shown = request(stop=("cde",)), Output(), ""
+    for token in [1, 2, 3, 5, 2, 3, 4]:
+        output, _ = commit(output, [token], asked, decode)
+        output, text = show(output, asked)
+        shown += text
+    output, text = show(finish(output, decode), asked)
+    assert shown + text == output.text == "bcdf"
+
+
+def test_a_host_criterion_ends_the_request_after_its_token() -> None:
+    """Extra stopping criteria see the new tokens one by one."""
+    output, kept = commit(Output(), [1, 2, 3], request(), decode, lambda tokens: len(tokens) == 2)
+    assert (kept, output.finish_reason) == (2, "stop")
