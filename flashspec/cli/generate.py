@@ -1,0 +1,201 @@
+"""``flashspec generate``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from flashspec import registry, selectors
+from flashspec.cli import output
+from flashspec.cli.faults import UsageError
+from flashspec.cli.prompt import read_prompt
+from flashspec.cli.summary import report_of, tables
+from flashspec.cli.wiring import Wiring
+from flashspec.decoding import Request, Result
+from flashspec.drafts.spec import check_spec
+from flashspec.errors import ContractError
+
+DRAFTS = ("ngram", "suffix", "early-exit")
+NO_DRAFT = "none"
+
+
+@attrs.frozen
+class Options:
+    """Everything but the prompt."""
+
+    target: str = "smollm2-135m"
+    """Model that decides what is emitted: a preset, a folder or a hub id."""
+    draft: tuple[str, ...] = DRAFTS
+    """A draft to choose from: ngram[:N], suffix[:N], early-exit[:LAYERS], model:NAME; repeatable. none: plain."""
+    draft_max: int = 16
+    """Longest draft in tokens."""
+    selector: str = selectors.DEFAULT
+    """What chooses the draft of each step; fixed:DRAFT/LENGTH always plays that one."""
+    backend: str | None = None
+    """Verifier by name or module:attr; unnamed, the best for the device."""
+    temperature: float = 0.0
+    """0 is greedy; above, the target's law is sampled."""
+    top_k: int = 0
+    """Keep the K most probable tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of tokens of this probability; 1 keeps all."""
+    min_p: float = 0.0
+    """Keep tokens of at least this fraction of the largest probability; 0 keeps all."""
+    seed: int = 0
+    """Key of all randomness; the same seed gives the same text."""
+    max_new_tokens: int = 256
+    """Stop after this many tokens."""
+    min_new_tokens: int = 0
+    """No end of text before this many tokens."""
+    stop: tuple[str, ...] = ()
+    """Stop before this text; repeatable."""
+    chat: bool | None = None
+    """Wrap the prompt as a user's turn. Default: if the model has a chat template."""
+    prompt_file: str | None = None
+    """Read the prompt from FILE (UTF-8), - for standard input."""
+    stream: bool = True
+    """Print text as it comes, or all of it at the end."""
+    trace: str | None = None
+    """Write one JSON line a step to FILE."""
+    json: str | None = None
+    """Report as JSON to FILE (--json NAME.json or --json=FILE), or to standard output instead of the text."""
+    compare: bool = False
+    """Decode the same prompt without drafts too, and show both speeds."""
+    dtype: str = "auto"
+    """Number type of the weights: bfloat16, float16, float32; auto: bfloat16 where it is fast."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto: CUDA where there is one."""
+    threads: int | None = None
+    """CPU threads of torch."""
+
+    def request(self) -> dict[str, Any]:
+        """The fields of a ``Request`` that come from the command line."""
+        names = (
+            "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def drafts(self) -> tuple[str, ...]:
+        """The drafts to choose from; empty for plain decoding."""
+        if NO_DRAFT not in self.draft:
+            return self.draft
+        if len(self.draft) > 1:
+            raise UsageError("--draft none stands alone: doing without a draft is always among the choices")
+        return ()
+
+
+DEFAULTS = Options()
+
+
+def generate(prompt: str | None = None, /, *, options: Options = DEFAULTS) -> Callable[[Wiring], int]:
+    """Generate text with drafts that are chosen online; the text follows the target's own law.
+
+    Text goes to standard output. When standard error is a terminal, a table of speeds follows there.
+
+    Parameters
+    ----------
+    prompt
+        The prompt; without one, or for -, standard input.
+    """
+    return lambda wiring: run(prompt, options, wiring)
+
+
+def check(options: Options) -> None:
+    """Refuse, before a model is loaded, what can be refused without one.
+
+    Raises:
+        ContractError: a value out of range.
+        UnknownName: a selector or backend that is not known.
+        BackendUnavailable: a backend that cannot be loaded.
+        UsageError: drafts that contradict each other.
+    """
+    Request(prompt_ids=(0,), **options.request())
+    if options.draft_max < 1:
+        raise ContractError(f"draft_max is {options.draft_max}; allowed: an integer >= 1; --draft none is plain")
+    for draft in options.drafts():
+        check_spec(draft)
+    selectors.from_spec(options.selector)
+    if options.backend is not None:
+        registry.get_backend(options.backend)
+
+
+def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
+    """Load, decode, show."""
+    check(options)
+    text = read_prompt(prompt, options.prompt_file)
+    with output.progress(output.watched(sys.stderr, options.json)) as say:
+        loaded = wiring.load(
+            options.target, dtype=options.dtype, device=options.device, threads=options.threads, progress=say
+        )
+        ids = wiring.encode(loaded, text, options.chat)
+        say("preparing the drafts (the first time: measuring what steps cost here)")
+        speculator = _build(wiring, loaded, options, options.drafts())
+    request = speculator.default_request(ids, **options.request())
+    with _trace(options.trace) as record:
+        result = _stream(speculator.stream(request, trace=record), options)
+    plain = None
+    if options.compare:
+        with output.progress(output.watched(sys.stderr, options.json)) as say:
+            say("decoding without drafts")
+            plain = _build(wiring, loaded, options, ()).generate(request)
+    report = report_of(options, loaded, speculator, request, result, plain)
+    if options.json is not None:
+        output.deliver(report, options.json)
+    if output.watched(sys.stderr, options.json):
+        sys.stdout.flush()
+        output.show(*tables(report), stream=sys.stderr)
+    return 0
+
+
+def _build(wiring: Wiring, loaded: Any, options: Options, drafts: tuple[str, ...]) -> Any:
+    return wiring.build(loaded, drafts, draft_max=options.draft_max, selector=options.selector, backend=options.backend)
+
+
+def _stream(generation: Any, options: Options) -> Result:
+    """Run a generation to its end, printing its text unless the JSON takes standard output.
+
+    Ctrl-C leaves what is printed, ends the line and goes on as KeyboardInterrupt.
+    """
+    quiet = options.json == output.STDOUT
+    held: list[str] = []
+    last = ""
+    try:
+        for chunk in generation:
+            held.append(chunk.text)
+            if chunk.text and options.stream and not quiet:
+                sys.stdout.write(chunk.text)
+                sys.stdout.flush()
+    finally:
+        text = "".join(held)
+        last = text[-1:]
+        if not quiet:
+            sys.stdout.write(text if not options.stream else "")
+            sys.stdout.write("" if last == "\n" else "\n")
+            sys.stdout.flush()
+    result: Result = generation.result
+    return result
+
+
+@contextlib.contextmanager
+def _trace(name: str | None) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
+    """What writes one line a step to the file; None without a file."""
+    if name is None:
+        yield None
+        return
+    with output.writing(name):
+        sink = Path(name).open("w", encoding="utf-8")  # noqa: SIM115  # closed below, where its errors are named
+
+    def record(step: Mapping[str, Any]) -> None:
+        with output.writing(name):
+            sink.write(output.encode(step) + "\n")
+
+    try:
+        yield record
+    finally:
+        with output.writing(name):
+            sink.close()

@@ -1,0 +1,97 @@
+"""What ``flashspec generate`` reports at its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from flashspec.cli import output
+from flashspec.decoding import Request, Result, Stats
+
+if TYPE_CHECKING:
+    from flashspec.cli.generate import Options
+
+OFF = "none"
+"""The engine's name for a step without a draft."""
+
+
+def report_of(
+    options: Options, loaded: Any, speculator: Any, request: Request, result: Result, plain: Result | None
+) -> dict[str, Any]:
+    """The JSON report."""
+    report: dict[str, Any] = {
+        "text": result.text,
+        "token_ids": list(result.token_ids),
+        "finish_reason": result.finish_reason,
+        "stats": stats_of(result.stats),
+        "backend": speculator.engine.backend.name,
+        "target": options.target,
+        "seed": request.seed,
+        "selector": options.selector,
+        "drafts": list(options.drafts()),
+        "draft_max": options.draft_max,
+        "dtype": loaded.dtype,
+        "device": loaded.device,
+        "prompt_tokens": len(request.prompt_ids),
+        "sampling": {
+            "temperature": request.temperature,
+            "top_k": request.top_k,
+            "top_p": request.top_p,
+            "min_p": request.min_p,
+        },
+    }
+    if plain is not None:
+        report["plain"] = {
+            "tokens_per_second": plain.stats.tokens_per_second,
+            "token_ids": list(plain.token_ids),
+            "same_tokens": plain.token_ids == result.token_ids,
+        }
+    return report
+
+
+def stats_of(stats: Stats) -> dict[str, Any]:
+    """Counts and speeds; seconds and tokens per second."""
+    return {
+        "tokens_per_second": stats.tokens_per_second,
+        "mean_emitted_length": stats.mean_emitted_length,
+        "acceptance_rate": stats.acceptance_rate,
+        "steps": stats.steps,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "emitted": stats.emitted,
+        "seconds": stats.seconds,
+        "prefill_seconds": stats.prefill_seconds,
+        "plain_tokens_per_second": stats.plain_tokens_per_second,
+        "arms": {name: attrs.asdict(arm) for name, arm in stats.arms.items()},
+    }
+
+
+def tables(report: dict[str, Any]) -> list[Any]:
+    """The report as a short table with a line before and lines after it."""
+    stats = report["stats"]
+    rows = [(name, arm["pulls"], arm["drafted"], arm["accepted"], _rate(arm)) for name, arm in stats["arms"].items()]
+    columns = ("draft", "steps", "drafted", "accepted", "rate")
+    first = (
+        f"\n{stats['emitted']} tokens in {stats['seconds']:.2f} s: {stats['tokens_per_second']:.1f} tokens/s, "
+        f"mean emitted length {stats['mean_emitted_length']:.2f}, finished by {report['finish_reason']}"
+    )
+    return [first, output.table("", columns, rows), *_plain(report)]
+
+
+def _rate(arm: dict[str, int]) -> str:
+    return f"{arm['accepted'] / arm['drafted']:.2f}" if arm["drafted"] else "-"
+
+
+def _plain(report: dict[str, Any]) -> list[str]:
+    """How fast the target is without drafts."""
+    lines = []
+    speed = report["stats"]["tokens_per_second"]
+    if estimate := report["stats"]["plain_tokens_per_second"]:
+        lines.append(f"plain decoding here: {estimate:.1f} tokens/s (from the cost of one-token steps)")
+    if plain := report.get("plain"):
+        measured = plain["tokens_per_second"]
+        ratio = f", ratio {speed / measured:.2f}" if measured else ""
+        same = "the same tokens" if plain["same_tokens"] else "other tokens"
+        lines.append(f"plain decoding of this prompt: {measured:.1f} tokens/s (measured){ratio}; {same}")
+    return lines

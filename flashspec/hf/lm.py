@@ -1,0 +1,158 @@
+"""A Hugging Face causal model as the decoding loop sees it: append tokens, take them back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import torch
+from transformers import DynamicCache
+
+from flashspec.contract import Array, Backend
+from flashspec.errors import CapabilityError, ContractError
+
+
+@attrs.frozen(eq=False)
+class HFCache:
+    """A transformers cache and how many tokens it holds."""
+
+    past: Any
+    length: int = 0
+    before: HFCache | None = None
+    """The cache before the newest forward, kept for models with windows, which forget what they dropped."""
+
+
+@attrs.frozen(eq=False)
+class HFCausalLM:
+    """One model at batch 1 with a dynamic cache that can roll back."""
+
+    model: Any
+    vocab: int
+    """Width of the logits."""
+    max_length: int
+    device: str
+    """Device type of the logits."""
+    convert: Callable[[torch.Tensor], Array] | None = None
+    """From logits to arrays of a backend that does not take torch tensors."""
+
+    @classmethod
+    def of(cls, model: Any, backend: Backend) -> HFCausalLM:
+        """Wrap a ``PreTrainedModel`` with a language-model head, for a backend that reads its logits.
+
+        A backend of another array library gets float32 host copies, which hold 16-bit logits exactly.
+
+        Raises:
+            CapabilityError: an encoder-decoder model, or one that carries recurrent states.
+        """
+        config = model.config.get_text_config()
+        if getattr(model.config, "is_encoder_decoder", False):
+            raise CapabilityError(
+                f"{type(model).__name__} is an encoder-decoder model; allowed: decoder-only causal models"
+            )
+        if model._is_stateful:
+            raise CapabilityError(
+                f"{type(model).__name__} carries recurrent states, which cannot take tokens back; "
+                "speculation needs full or sliding-window attention"
+            )
+        head = model.get_output_embeddings()
+        vocab = int(config.vocab_size) if head is None else int(head.weight.shape[0])
+        longest = getattr(config, "max_position_embeddings", None) or 2**31 - 1
+        if backend.capabilities.arrays == "torch":
+            return cls(model, vocab, int(longest), str(model.device.type))
+
+        def convert(logits: torch.Tensor) -> Array:
+            return backend.asarray(logits.float().cpu().numpy(), "float32", "cpu")
+
+        return cls(model, vocab, int(longest), "cpu", convert)
+
+    def start(self) -> HFCache:
+        """An empty cache that records what a rollback needs."""
+        past: Any = DynamicCache(config=self.model.config)
+        past.activate_past_recording()
+        return HFCache(past)
+
+    def _grown(self, cache: HFCache) -> tuple[Any, HFCache | None]:
+        """The cache that a forward may change, and the one to go back to.
+
+        Windowed layers must shrink to their window before they take more tokens, so they work on
+        a copy (of the lists, not of the tensors, which are never changed in place).
+        """
+        if cache.length == 0 or not any(cache.past.is_sliding):
+            return cache.past, None
+        past = copy.copy(cache.past)
+        past.layers = [own(layer) for layer in cache.past.layers]
+        past.crop(0)
+        return past, cache
+
+    def length(self, cache: HFCache) -> int:
+        """Tokens in the cache."""
+        return cache.length
+
+    @torch.inference_mode()
+    def forward(self, cache: HFCache, tokens: Sequence[int], rows: int) -> tuple[Array, HFCache]:
+        """Append ``tokens``; raw logits ``[1, rows, V]`` and the cache.
+
+        Raises:
+            CapabilityError: the model's cache cannot roll back; its layers are named.
+        """
+        if not 0 < rows <= len(tokens):
+            raise ContractError(f"{rows} rows of {len(tokens)} tokens were asked for; allowed: 1 to {len(tokens)}")
+        held, before = self._grown(cache)
+        ids = torch.tensor([list(tokens)], dtype=torch.long, device=self.model.device)
+        out = self.model(
+            input_ids=ids, past_key_values=held, use_cache=True, logits_to_keep=rows, return_dict=True
+        )
+        past = out.past_key_values
+        if cache.length == 0:
+            check_croppable(self.model, past)
+        logits = out.logits if self.convert is None else self.convert(out.logits)
+        return logits, HFCache(past, cache.length + len(tokens), before)
+
+    @torch.inference_mode()
+    def rollback(self, cache: HFCache, drop: int) -> HFCache:
+        """The cache without its newest ``drop`` tokens; ``drop = 0`` lets windows shrink."""
+        if not 0 <= drop <= cache.length:
+            raise ContractError(f"cannot drop {drop} of {cache.length} cached tokens")
+        wanted = cache.length - drop
+        while cache.before is not None and cache.before.length >= wanted:
+            cache = cache.before
+        cache.past.crop(wanted - cache.length)
+        return HFCache(cache.past, wanted)
+
+    def synchronize(self) -> None:
+        """Wait for a GPU to finish, so that a clock can be read."""
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+
+
+def own(layer: Any) -> Any:
+    """A cache layer with lists and dictionaries of its own; tensors are shared."""
+    copied = copy.copy(layer)
+    for name, value in vars(layer).items():
+        if isinstance(value, dict | list):
+            setattr(copied, name, copy.copy(value))
+    return copied
+
+
+def check_croppable(model: Any, past: Any) -> None:
+    """Refuse caches that cannot take tokens back, naming what stands in the way.
+
+    ``is_croppable`` means something only after the first forward.
+
+    Raises:
+        CapabilityError: recurrent states or a static cache.
+    """
+    layers = getattr(past, "layers", None)
+    if layers is None:
+        raise CapabilityError(
+            f"{type(model).__name__} keeps its state in {type(past).__name__}, which cannot take tokens back; "
+            "speculation needs attention caches"
+        )
+    stuck = sorted({type(layer).__name__ for layer in layers if not layer.is_croppable})
+    if stuck:
+        raise CapabilityError(
+            f"{type(model).__name__} has cache layers that cannot take tokens back: {', '.join(stuck)}; "
+            "speculation needs layers that can be cropped (full or sliding-window attention)"
+        )
