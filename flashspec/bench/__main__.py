@@ -1,0 +1,126 @@
+"""``python -P -m flashspec.bench``: the benchmarks with the standard library's argument parser."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flashspec.bench import decode, table, verify
+from flashspec.errors import ContractError, FlashSpecError, UnknownName
+
+STANDARD_OUTPUT = "-"
+INTEGERS = ("draft_max", "limit", "max_new_tokens", "repeats", "seed", "threads")
+LISTS = ("draft", "systems", "kinds")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, built from the options of :mod:`flashspec.bench.decode`."""
+    top = argparse.ArgumentParser(prog="flashspec.bench", description="Benchmarks of FlashSpec.", allow_abbrev=False)
+    commands = top.add_subparsers(dest="bench", required=True)
+    sub = commands.add_parser("decode", help="speculation against plain decoding", allow_abbrev=False)
+    for option in decode.options():
+        flag = "--" + option.name.replace("_", "-")
+        text = option.help.replace("%", "%%")
+        if option.name == "draft":
+            sub.add_argument(flag, action="append", help=text)
+        elif option.name in LISTS:
+            sub.add_argument(flag, nargs="+", default=option.default, help=text)
+        else:
+            kind = int if option.name in INTEGERS else float if option.name == "temperature" else str
+            sub.add_argument(flag, type=kind, default=option.default, help=f"{text} (default: {option.default})")
+    other = commands.add_parser("verify", help="one call of verify against reading its logits", allow_abbrev=False)
+    for name, default, text in verify.options():
+        shape: dict[str, Any] = {"type": type(default), "default": default}
+        if isinstance(default, tuple):
+            shape = {"type": type(default[0]), "nargs": "+", "default": default}
+        other.add_argument("--" + name.replace("_", "-"), help=f"{text} (default: {default})", **shape)
+    for each in (sub, other):
+        each.add_argument("--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help="write JSON to FILE or stdout")
+    return top
+
+
+def configure_verify(arguments: argparse.Namespace, argv: Sequence[str]) -> verify.Config:
+    """The configuration of ``verify`` that a parsed command line asks for."""
+    values = {name: getattr(arguments, name) for name, _, _ in verify.options()}
+    owned = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return verify.Config(**owned, command=shlex.join(["flashspec", "bench", *argv]))
+
+
+def configure(arguments: argparse.Namespace, argv: Sequence[str]) -> decode.Config:
+    """The configuration that a parsed command line asks for."""
+    values: dict[str, Any] = {option.name: getattr(arguments, option.name) for option in decode.options()}
+    for name in LISTS:
+        values[name] = None if values[name] is None else tuple(values[name])
+    return decode.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
+
+
+def check_place(file: str | None) -> None:
+    """Refuse, before anything is measured, a file that could not be written afterwards.
+
+    Raises:
+        ContractError: its folder does not exist, or it is a folder.
+    """
+    if file is None or file == STANDARD_OUTPUT:
+        return
+    if Path(file).is_dir() or not Path(file).parent.is_dir():
+        raise ContractError(f"--json {file} cannot be written; name a file in a folder that exists")
+
+
+def _show_verify(report: Mapping[str, Any]) -> None:
+    print(verify.plain(report))
+
+
+def deliver(report: dict[str, Any], file: str | None, show: Callable[[Mapping[str, Any]], None] = table.show) -> None:
+    """Print the table, or write the JSON."""
+    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    if file == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+        return
+    if file is not None:
+        Path(file).write_text(text, encoding="utf-8")
+    show(report)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a benchmark; 0 when it ended well, 2 for a wrong command line, 1 for any other failure."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = parser().parse_args(given)
+    progress = _progress if sys.stderr.isatty() else _silent
+    try:
+        check_place(arguments.json)
+        if arguments.bench == "verify":
+            report, show = verify.run(configure_verify(arguments, given), progress), _show_verify
+        else:
+            report, show = decode.run(configure(arguments, given), progress), table.show
+        progress("")
+        deliver(report, arguments.json, show)
+    except (ContractError, UnknownName) as error:
+        return _fail(error, 2)
+    except (FlashSpecError, OSError) as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted; nothing was written", 130)
+    return 0
+
+
+def _progress(stage: str) -> None:
+    sys.stderr.write(f"\r{stage:<72}\r{stage}")
+    sys.stderr.flush()
+
+
+def _silent(stage: str) -> None:
+    """Say nothing: nobody watches."""
+
+
+def _fail(error: object, code: int) -> int:
+    sys.stderr.write(f"flashspec.bench: {error}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""``flashspec bench decode``: speculation against plain decoding, prompt by prompt, on one machine.
+
+All systems run on the same weights in the same process at batch 1. The headline is tokens per
+second of the whole call, prompt included; the rate after the first step is reported beside it.
+Loading, calibration and one warm-up per system are not timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from flashspec.bench import systems
+from flashspec.bench.header import header
+from flashspec.bench.pairing import measure
+from flashspec.bench.prompts import Prompt, choose, load_prompts
+from flashspec.bench.rows import rows
+from flashspec.errors import ContractError
+
+Progress = Callable[[str], None]
+BASELINE = "plain"
+
+
+def _field(default: Any, text: str) -> Any:
+    return attrs.field(default=default, metadata={"help": text})
+
+
+@attrs.frozen
+class Config:
+    """Every option of the command.
+
+    Raises:
+        ContractError: a value that no run could use.
+    """
+
+    target: str = _field("smollm2-135m", "model: a preset, a folder or a hub id")
+    draft: tuple[str, ...] | None = _field(None, "draft to choose from, repeatable (default: those of generate)")
+    draft_max: int | None = _field(None, "longest draft in tokens (default: that of generate)")
+    selector: str | None = _field(None, "selector of drafts (default: that of generate)")
+    backend: str | None = _field(None, "backend (default: the best for the device)")
+    systems: tuple[str, ...] = _field(systems.NAMES, f"what to compare: {', '.join(systems.NAMES)}")
+    kinds: tuple[str, ...] = _field((), "kinds of prompts (default: all of the set)")
+    limit: int | None = _field(None, "prompts per kind (default: all)")
+    prompts: str | None = _field(None, "JSON-lines file with question_id, category, turns (default: our own set)")
+    max_new_tokens: int = _field(128, "tokens per answer")
+    temperature: float = _field(0.0, "0 is greedy")
+    eos: str = _field("ignore", "end token: ignore (equal lengths), mask (equal lengths), stop (natural lengths)")
+    repeats: int = _field(1, "times that every prompt is asked")
+    seed: int = _field(0, "seed of sampled answers; repeat r uses seed + r")
+    dtype: str = _field("auto", "auto, bfloat16, float16 or float32")
+    device: str = _field("auto", "auto, cpu or cuda")
+    threads: int | None = _field(None, "CPU threads (default: torch's own choice)")
+    command: str = "flashspec bench decode"
+    """The command line, for the report's header."""
+
+    def __attrs_post_init__(self) -> None:
+        systems.check_names(self.systems)
+        for name, least in (("max_new_tokens", 1), ("repeats", 1), ("limit", 1), ("threads", 1), ("draft_max", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ContractError(f"{name} is {value}; allowed: an integer >= {least}")
+        if not 0 <= self.temperature < float("inf"):
+            raise ContractError(f"temperature is {self.temperature}; allowed: a finite number >= 0 (0 = greedy)")
+        if self.eos not in systems.EOS_MODES:
+            raise ContractError(f"eos is {self.eos!r}; allowed: {', '.join(systems.EOS_MODES)}")
+        if self.draft is not None and not self.draft:
+            raise ContractError("no draft was named; leave draft out for the default, or name one")
+
+
+@attrs.frozen
+class Option:
+    """One option of the command line."""
+
+    name: str
+    default: Any
+    help: str
+
+
+def options() -> list[Option]:
+    """The options of the command: the fields of :class:`Config` that a user may set."""
+    fields = [f for f in attrs.fields(Config) if "help" in f.metadata]
+    return [Option(f.name, f.default, str(f.metadata["help"])) for f in fields]
+
+
+def run(config: Config, progress: Progress = lambda stage: None) -> dict[str, Any]:
+    """Load, warm up, measure; returns the report ``{"header": ..., "rows": [...]}``.
+
+    Raises:
+        ContractError: prompts or options that cannot be used.
+        UnknownName: an unknown target, draft, selector or backend.
+        ModelError: weights that cannot be had, or a missing extra.
+        CapabilityError: what this machine or model cannot do.
+    """
+    prompts = choose(load_prompts(config.prompts), config.kinds, config.limit)
+    head = header(config.command)  # before the run, since it says how busy the machine was without it
+    loaded = _load(config, progress)
+    progress("building drafts and measuring step costs")
+    built = _systems(config, loaded)
+    runs = measure(built, prompts, config.repeats, config.seed, time.perf_counter, progress)
+    common = {
+        "target": config.target,
+        "weights": _weights(config.target),
+        "dtype": loaded.dtype,
+        "device": loaded.device,
+        "backend": built[0].speculator.engine.backend.name if isinstance(built[0], systems.Ours) else None,
+    }
+    report = rows(runs, built, BASELINE, common, greedy=config.temperature == 0)
+    return {"header": head | _settings(config, prompts), "rows": report}
+
+
+def _load(config: Config, progress: Progress) -> Any:
+    try:
+        from flashspec.hf import load
+    except ImportError as error:
+        from flashspec.errors import ModelError
+
+        raise ModelError(f"bench decode needs the hf extra ({error}); install flashspec[hf]") from error
+    return load(config.target, dtype=config.dtype, device=config.device, threads=config.threads, progress=progress)
+
+
+def _systems(config: Config, loaded: Any) -> list[systems.Ours | systems.Transformers]:
+    from flashspec.hf import DEFAULT_DRAFTS
+
+    given = {"draft_max": config.draft_max, "selector": config.selector, "backend": config.backend}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    budget = systems.Budget(config.max_new_tokens, config.temperature, config.eos)
+    return systems.build(config.systems, loaded, budget, config.draft or DEFAULT_DRAFTS, chosen)
+
+
+def _weights(target: str) -> str:
+    """Where the weights of a target come from, for the report."""
+    from flashspec.hf import PRESETS
+
+    return PRESETS[target].source if target in PRESETS else target
+
+
+def _settings(config: Config, prompts: list[Prompt]) -> dict[str, Any]:
+    """What else a reader needs to repeat the run."""
+    import torch
+
+    return {
+        "prompt_set": config.prompts or "flashspec",
+        "prompts": len(prompts),
+        "repeats": config.repeats,
+        "max_new_tokens": config.max_new_tokens,
+        "temperature": config.temperature,
+        "eos": config.eos,
+        "seed": config.seed,
+        "threads": torch.get_num_threads(),
+        "headline": "tokens_per_second: all tokens over the wall clock of the whole call, prompt included",
+    }
