@@ -1,0 +1,67 @@
+"""The pages keep up with the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(f for f in (ROOT / "docs").rglob("*.md") if "_build" not in f.parts)
+TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+PATH = os.pathsep.join(str(ROOT / part) for part in (".", "spec", "backends", "conformance"))
+COMMANDS = {
+    ("flashspec", "generate"),
+    ("flashspec", "models", "list"),
+    ("flashspec", "models", "get"),
+    ("flashspec", "doctor"),
+    ("flashspec", "bench", "decode"),
+    ("flashspec_conformance", "run"),
+    ("flashspec_conformance", "mutants"),
+    ("flashspec_conformance", "clauses"),
+}
+
+
+def spoken(command: tuple[str, ...]) -> str:
+    """The help page of a command."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", *command, "--help"],
+        env={**os.environ, "PYTHONPATH": PATH, "COLUMNS": "200", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout.lower()
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS), ids=" ".join)
+def test_every_option_is_on_the_page_of_commands(command: tuple[str, ...]) -> None:
+    """Each option in a command's help occurs in the reference."""
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", spoken(command))) - {"--help", "--version"}
+    assert options - set(re.findall(r"--[a-z][a-z-]+", page)) == set()
+    assert command[-1] in page
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TOP], ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_link_to_a_file_reaches_it(page: Path) -> None:
+    """Relative links in Markdown name files or folders that exist."""
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    broken = [x for x in links if "://" not in x and not (page.parent / x).exists()]
+    assert not broken
+
+
+def test_the_readme_has_the_two_commands() -> None:
+    """The commands of the README are those that the gates run."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "pip install nox && nox" in readme
+    assert "pip install nox && nox" in script
+    assert 'pip install -c constraints.txt -e ".[hf]"' in readme
