@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flashspec.bench import decode, table, verify
+import attrs
+
+from flashspec.bench import decode, hazards, table, verify
 from flashspec.errors import ContractError, FlashSpecError, UnknownName
 
 STANDARD_OUTPUT = "-"
@@ -39,7 +41,12 @@ def parser() -> argparse.ArgumentParser:
         if isinstance(default, tuple):
             shape = {"type": type(default[0]), "nargs": "+", "default": default}
         other.add_argument("--" + name.replace("_", "-"), help=f"{text} (default: {default})", **shape)
-    for each in (sub, other):
+    third = commands.add_parser("hazards", help="how often lookup drafts are right", allow_abbrev=False)
+    for field in attrs.fields(hazards.Config):
+        if field.name != "command":
+            kind = str if field.name in ("prompts", "target", "dtype") else int
+            third.add_argument("--" + field.name.replace("_", "-"), type=kind, default=field.default)
+    for each in (sub, other, third):
         each.add_argument("--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help="write JSON to FILE or stdout")
     return top
 
@@ -49,6 +56,12 @@ def configure_verify(arguments: argparse.Namespace, argv: Sequence[str]) -> veri
     values = {name: getattr(arguments, name) for name, _, _ in verify.options()}
     owned = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return verify.Config(**owned, command=shlex.join(["flashspec", "bench", *argv]))
+
+
+def configure_hazards(arguments: argparse.Namespace, argv: Sequence[str]) -> hazards.Config:
+    """The configuration of ``hazards`` that a parsed command line asks for."""
+    values = {f.name: getattr(arguments, f.name) for f in attrs.fields(hazards.Config) if f.name != "command"}
+    return hazards.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
 
 
 def configure(arguments: argparse.Namespace, argv: Sequence[str]) -> decode.Config:
@@ -75,6 +88,10 @@ def _show_verify(report: Mapping[str, Any]) -> None:
     print(verify.plain(report))
 
 
+def _show_hazards(report: Mapping[str, Any]) -> None:
+    print(hazards.plain(dict(report)))
+
+
 def deliver(report: dict[str, Any], file: str | None, show: Callable[[Mapping[str, Any]], None] = table.show) -> None:
     """Print the table, or write the JSON."""
     text = json.dumps(report, indent=2, allow_nan=False) + "\n"
@@ -95,6 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_place(arguments.json)
         if arguments.bench == "verify":
             report, show = verify.run(configure_verify(arguments, given), progress), _show_verify
+        elif arguments.bench == "hazards":
+            report, show = hazards.run(configure_hazards(arguments, given), progress), _show_hazards
         else:
             report, show = decode.run(configure(arguments, given), progress), table.show
         progress("")

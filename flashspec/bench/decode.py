@@ -122,7 +122,7 @@ def _load(config: Config, progress: Progress) -> Any:
 
 
 def _systems(config: Config, loaded: Any) -> list[systems.Ours | systems.Transformers]:
-    from flashspec.hf import DEFAULT_DRAFTS
+    from flashspec.drafts.spec import DEFAULT_DRAFTS
 
     given = {"draft_max": config.draft_max, "selector": config.selector, "backend": config.backend}
     chosen = {name: value for name, value in given.items() if value is not None}

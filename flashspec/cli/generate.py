@@ -17,10 +17,9 @@ from flashspec.cli.prompt import read_prompt
 from flashspec.cli.summary import report_of, tables
 from flashspec.cli.wiring import Wiring
 from flashspec.decoding import Request, Result
-from flashspec.drafts.spec import check_spec
+from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS, check_spec
 from flashspec.errors import ContractError
 
-DRAFTS = ("ngram", "suffix", "early-exit")
 NO_DRAFT = "none"
 
 
@@ -30,9 +29,9 @@ class Options:
 
     target: str = "smollm2-135m"
     """Model that decides what is emitted: a preset, a folder or a hub id."""
-    draft: tuple[str, ...] = DRAFTS
+    draft: tuple[str, ...] = DEFAULT_DRAFTS
     """A draft to choose from: ngram[:N], suffix[:N], early-exit[:LAYERS], model:NAME; repeatable. none: plain."""
-    draft_max: int = 16
+    draft_max: int = DEFAULT_DRAFT_MAX
     """Longest draft in tokens."""
     selector: str = selectors.DEFAULT
     """What chooses the draft of each step; fixed:DRAFT/LENGTH always plays that one."""

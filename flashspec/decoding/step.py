@@ -179,7 +179,7 @@ def _runs(engine: Engine, free: dict[int, Draft], emitted: tuple[int, ...]) -> t
             hits.append(int(proposed == token))
             if proposed != token:
                 break
-        runs[place] = tuple(hits) if draft.tokens else (0,)
+        runs[place] = tuple(hits) if draft.tokens else None
     return tuple(runs)
 
 

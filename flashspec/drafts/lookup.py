@@ -31,5 +31,5 @@ def matches(tokens: Tokens, longest: int) -> tuple[Tokens, Tokens]:
 
 
 def bucket(length: int) -> int:
-    """The context bucket of a match: 0 for none, 1 for 1-2 tokens, 2 for 3-6, 3 for 7 and more."""
-    return 0 if length < 1 else 1 if length < 3 else 2 if length < 7 else 3
+    """The context bucket of a match: 0 for one token, 1 for two, 2 for 3 to 6, 3 for 7 and more."""
+    return 0 if length < 2 else 1 if length < 3 else 2 if length < 7 else 3

@@ -18,7 +18,8 @@ class Draft:
     proposal: Proposal | None
     """None when there are no tokens."""
     context: int = 0
-    """A bucket, 0 to 3, of what the committed text says about the draft; 0 is nothing (see ``lookup.bucket``)."""
+    """A bucket, 0 to 3, of what the committed text says about the draft (see ``lookup.bucket``); 0 where it
+    says nothing."""
 
 
 class Drafter(Protocol):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from flashspec import registry
 from flashspec.errors import unknown_name
 
+DEFAULT_DRAFTS = ("ngram", "suffix")
+"""Both propose for nothing and are scored at every step, so that trying them costs no step."""
+DEFAULT_DRAFT_MAX = 16
+
 BUILT_IN_DRAFTS = ("ngram", "suffix", "early-exit", "model")
 
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flashspec.hf.loading import Loaded, load
     from flashspec.hf.presets import PRESETS, Preset
-    from flashspec.hf.speculator import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS, Speculator
+    from flashspec.hf.speculator import Speculator
 
-__all__ = ["DEFAULT_DRAFTS", "DEFAULT_DRAFT_MAX", "PRESETS", "Loaded", "Preset", "Speculator", "load"]
+__all__ = ["PRESETS", "Loaded", "Preset", "Speculator", "load"]
 
 _HOMES = {
-    "DEFAULT_DRAFTS": "speculator",
-    "DEFAULT_DRAFT_MAX": "speculator",
     "PRESETS": "presets",
     "Loaded": "loading",
     "Preset": "presets",

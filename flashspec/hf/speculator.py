@@ -13,6 +13,7 @@ from flashspec.contract import Backend
 from flashspec.decoding import Engine, Generation, Request, Result
 from flashspec.decoding.loop import Trace, generate
 from flashspec.decoding.text import Decode
+from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS
 from flashspec.errors import CapabilityError
 from flashspec.hf.calibrate import cost_table
 from flashspec.hf.generate import id_set, run_generate
@@ -21,8 +22,6 @@ from flashspec.hf.loading import Loaded
 from flashspec.hf.pool import PoolContext, pool
 from flashspec.selectors.types import Arms
 
-DEFAULT_DRAFTS = ("ngram", "suffix", "early-exit")
-DEFAULT_DRAFT_MAX = 16
 
 
 def decoder(tokenizer: Any) -> Decode:

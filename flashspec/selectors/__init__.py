@@ -13,6 +13,7 @@ from typing import Any
 from flashspec import registry
 from flashspec.errors import ContractError, unknown_name
 from flashspec.selectors import adaptive_ts, cht, fixed, hazard_ts, random, thompson, ucb1
+from flashspec.selectors.known import LOOKUPS
 from flashspec.selectors.serial import from_json, to_json
 from flashspec.selectors.types import FREE, OWN, SHADOW, Arms, Info, Observation, Selector
 
@@ -79,11 +80,15 @@ def get(name: str = DEFAULT, **config: Any) -> Selector:
 def from_spec(spec: str) -> Selector:
     """The selector that a user names: a name of :func:`names`, ``fixed:DRAFT/LENGTH`` or ``module:attr``.
 
+    ``cht`` comes with what is known of lookup drafts (``known.LOOKUPS``); ``get("cht")`` starts from nothing.
+
     Raises:
         UnknownName, BackendUnavailable: as :func:`get`.
         ContractError: ``fixed`` without the arm that it plays.
     """
     kind, _, arm = spec.partition(":")
+    if spec == "cht":
+        return get("cht", known=LOOKUPS)
     if kind != "fixed":
         return get(spec)
     if not arm:

@@ -23,6 +23,15 @@ Prior = Mapping[str, Sequence[tuple[int, Run]]]
 """Per draft name: (context bucket, run) pairs, scored on the prompt for instance."""
 
 
+Known = Mapping[str, tuple[tuple[float, ...], ...]]
+"""Per draft name: hazards by context, then by offset."""
+
+
+def known_tables(tables: Mapping[str, Sequence[Sequence[float]]]) -> Known:
+    """The tables as tuples, so that options cannot change later."""
+    return {name: tuple(tuple(map(float, row)) for row in table) for name, table in tables.items()}
+
+
 @attrs.frozen
 class Options:
     """Constants; rates are per emitted token and ``rates[0]`` is the slow one."""
@@ -35,14 +44,23 @@ class Options:
     """Weight of a context's prior: the hazard of all contexts together."""
     phi: float = 0.998
     contexts: int = 4
+    known: Known = attrs.field(factory=dict, converter=known_tables)
+    """Hazards measured before, per draft name: for each context those of offsets 1, 2, ...; the last one stays."""
+    belief: float = 8.0
+    """Weight of ``known``, in observations; it does not fade."""
 
     def __attrs_post_init__(self) -> None:
         if not self.rates or not all(0 < r <= 1 for r in (*self.rates, self.phi)):
             raise ContractError(f"{self}; allowed: rates and phi in (0, 1]")
         if not 0 <= self.share <= 1 or not (0 < self.chain < np.inf and 0 < self.pool < np.inf):
             raise ContractError(f"{self}; allowed: share in [0, 1], chain and pool finite and > 0")
-        if self.contexts < 1:
-            raise ContractError(f"{self}; allowed: at least one context")
+        if self.contexts < 1 or not 0 <= self.belief < np.inf:
+            raise ContractError(f"{self}; allowed: at least one context, belief finite and >= 0")
+        for name, table in self.known.items():
+            if len(table) != self.contexts or not all(row and all(0 < h < 1 for h in row) for row in table):
+                raise ContractError(
+                    f"known hazards of {name} are {table}; allowed: {self.contexts} rows of numbers in (0, 1)"
+                )
 
 
 @attrs.frozen(eq=False)
@@ -54,6 +72,10 @@ class Tables:
     """``[2, R, D, contexts, G]``: discounted successes (0) and failures (1)."""
     log_weight: F64
     """``[R, D]``: logarithms of the rates' weights; they sum to 1 over R."""
+    known: F64
+    """``[D, contexts, G]``: hazards measured before."""
+    belief: F64
+    """``[D]``: their weight, 0 for drafts of which nothing is known."""
 
 
 def weights(log_weight: F64) -> F64:
@@ -67,14 +89,17 @@ def hazard(state: Tables, options: Options, context: I64) -> F64:
     if (context >= options.contexts).any():
         raise ContractError(f"context is {context.tolist()}; allowed: buckets 0 to {options.contexts - 1}")
     good, bad = state.counts.sum(3).transpose(0, 3, 1, 2)  # each [G, R, D]
-    prior = np.full((len(good), 1, 1), options.chain)
-    prior[0] = 2.0
-    total = prior + good + bad
+    chain = np.full((len(good), 1, 1), options.chain)
+    chain[0] = 2.0
+    total = chain + good + bad
     last: Any = 0.5
-    steps = zip(prior / total, good / total, strict=True)
+    steps = zip(chain / total, good / total, strict=True)
     pooled = np.array([last := keep * last + push for keep, push in steps])
-    hits, misses = state.counts[:, :, np.arange(len(context)), context]
-    mean = (options.pool * pooled.transpose(1, 2, 0) + hits) / (options.pool + hits + misses)
+    drafts = np.arange(len(context))
+    hits, misses = state.counts[:, :, drafts, context]
+    belief = state.belief[:, None]
+    prior = belief * state.known[drafts, context] + options.pool * pooled.transpose(1, 2, 0)
+    mean = (prior + hits) / (belief + options.pool + hits + misses)
     return np.asarray(np.minimum(np.maximum(mean, hazards.EDGE), 1.0 - hazards.EDGE))
 
 
@@ -103,7 +128,8 @@ def learn(state: Tables, options: Options, seen: Observation) -> Tables:
     counts[:, :, np.arange(len(observed)), seen.context] += outcomes[:, None]
     shared = 1.0 - (1.0 - options.share) ** seen.kept
     mixed = (1.0 - shared) * weights(state.log_weight + gain) + shared / len(options.rates)
-    return Tables(state.arms, counts, np.where(observed, np.log(mixed), state.log_weight))
+    logs = np.where(observed, np.log(mixed), state.log_weight)
+    return attrs.evolve(state, counts=counts, log_weight=logs)
 
 
 def start(arms: Arms, options: Options, prior: Prior | None, tokens: float) -> Tables:
@@ -121,15 +147,26 @@ def start(arms: Arms, options: Options, prior: Prior | None, tokens: float) -> T
                 raise ContractError(f"prior context {context} of {name}; allowed: 0 to {options.contexts - 1}")
             for j, hit in enumerate(hazards.until_miss(run)[: arms.longest]):
                 counts[0 if hit else 1, :, d, context, j] += weight
-    return Tables(arms, counts, np.full((rates, drafts), -np.log(rates)))
+    return Tables(arms, counts, np.full((rates, drafts), -np.log(rates)), *believed(arms, options))
+
+
+def believed(arms: Arms, options: Options) -> tuple[F64, F64]:
+    """``Tables.known`` and ``Tables.belief``: a row goes on with its last hazard beyond its end."""
+    known = np.full((len(arms.drafts), options.contexts, arms.longest), 0.5)
+    belief = np.zeros(len(arms.drafts))
+    for d, name in enumerate(arms.drafts):
+        for context, row in enumerate(options.known.get(name, ())):
+            known[d, context] = (*row, *row[-1:] * arms.longest)[: arms.longest]
+            belief[d] = options.belief
+    return known, belief
 
 
 def cht(**options: Any) -> Selector:
     """The selector; see :class:`Options` for the constants and their defaults.
 
     ``init(arms, prior=None, tokens=30.0)`` takes runs scored beforehand, capped to that weight.
-    Context buckets are the loop's: 0 where there is none, else 0 to 3 for a match streak of 0, 1-2,
-    3-6 and 7 or more tokens.
+    Context buckets are the loop's: 0 where there is none, else 0 to 3 for matches of 1, 2, 3 to 6
+    and 7 or more tokens.
     """
     chosen = choice.options(Options, "cht", options)
 

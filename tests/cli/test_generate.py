@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flashspec.cli.generate import DRAFTS, Options
+from flashspec.cli.generate import Options
+from flashspec.drafts.spec import DEFAULT_DRAFTS
 from flashspec.errors import BackendUnavailable, CapabilityError, ContractError, FlashSpecError, ModelError, UnknownName
 
 if TYPE_CHECKING:
@@ -94,18 +95,9 @@ def test_defaults_are_those_of_the_library(run: Run, engine: Engine) -> None:
     """Unasked: the preset, three drafts, greedy, the chat template if there is one."""
     run("generate", "Hi")
     assert engine.loads[0][0] == "smollm2-135m"
-    assert engine.builds[0][0] == DRAFTS
+    assert engine.builds[0][0] == DEFAULT_DRAFTS
     assert engine.prompts[0] == ("Hi", None)
     assert engine.requests[0].temperature == 0
-
-
-def test_default_drafts_and_length_agree_with_the_facade() -> None:
-    """The command line names the same defaults as ``Speculator.build``."""
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    from flashspec.hf import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS
-
-    assert (DRAFTS, Options().draft_max) == (tuple(DEFAULT_DRAFTS), DEFAULT_DRAFT_MAX)
 
 
 def test_draft_none_is_plain_decoding(run: Run, engine: Engine) -> None:
@@ -152,7 +144,7 @@ def test_word_after_json_is_the_prompt_unless_it_is_a_json_file(run: Run, engine
 def test_compare_decodes_again_without_drafts(run: Run, engine: Engine) -> None:
     """``--compare`` builds an empty pool, runs the same request and reports both."""
     report = json.loads(run("generate", "Hi", "--compare", "--json").out)
-    assert [drafts for drafts, _ in engine.builds] == [DRAFTS, ()]
+    assert [drafts for drafts, _ in engine.builds] == [DEFAULT_DRAFTS, ()]
     assert report["plain"] == {"tokens_per_second": 4.0, "token_ids": list(range(8)), "same_tokens": True}
     assert "plain" not in json.loads(run("generate", "Hi", "--json").out)
 

@@ -11,7 +11,7 @@ import pytest
 from flashspec import registry
 from flashspec.decoding import CostTable, measure
 from flashspec.decoding.toy import TableLM
-from flashspec.drafts import ModelDrafter, Suffix
+from flashspec.drafts import Drafter, ModelDrafter, Suffix
 from flashspec.errors import ContractError
 from flashspec.selectors.types import Arms
 
@@ -55,7 +55,7 @@ def test_measured_costs_are_those_of_the_clock() -> None:
     target = SlowLM(TableLM.random(7, 1), clock, 1.0, 0.1)
     draft = SlowLM(TableLM.random(7, 2), clock, 0.2, 0.0)
     backend = registry.get_backend("numpy")
-    drafters = [Suffix(), ModelDrafter("small", draft, backend, lengths=(1, 2, 4))]
+    drafters: list[Drafter] = [Suffix(), ModelDrafter("small", draft, backend, lengths=(1, 2, 4))]
     table = measure(target, backend, drafters, [1, 2, 5], lambda: clock[0], context=16, repeats=2)
     assert table.target == pytest.approx({1: 1.1, 2: 1.2, 5: 1.5})
     assert table.draft == pytest.approx({"suffix": 0.0, "small": 0.2})
