@@ -23,7 +23,6 @@ from flashspec.hf.pool import PoolContext, pool
 from flashspec.selectors.types import Arms
 
 
-
 def decoder(tokenizer: Any) -> Decode:
     """Token ids to text without special tokens, spaces untouched."""
 

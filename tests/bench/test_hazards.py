@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import attrs
+from typing import Any
+
 import pytest
 
 from flashspec.bench.hazards import Config, count, plain, rows
@@ -26,8 +27,13 @@ def test_rows_name_draft_context_and_offset_and_the_table_has_a_line_each() -> N
     assert "ngram    context 0 (3 drafts): 0.67 0.50 0.00" in plain({"prompts": 1, "tokens": 3, "rows": found})
 
 
+def make(**fields: Any) -> Config:
+    """A configuration with some fields set."""
+    return Config(**fields)
+
+
 @pytest.mark.parametrize("field", ["every", "longest", "max_new_tokens"])
 def test_values_that_no_run_could_use_are_refused(field: str) -> None:
     """By name."""
     with pytest.raises(ContractError, match=f"{field} is 0"):
-        attrs.evolve(Config(), **{field: 0})
+        make(**{field: 0})

@@ -14,6 +14,8 @@ from flashspec import registry
 from flashspec.cli.app import spell
 from flashspec.errors import ModelError
 
+pytest.importorskip("cyclopts", reason="the packages of the command line are not installed")
+
 if TYPE_CHECKING:
     from tests.cli.fake_engine import Engine, Run
 

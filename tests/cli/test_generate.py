@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flashspec.cli.generate import Options
 from flashspec.drafts.spec import DEFAULT_DRAFTS
 from flashspec.errors import BackendUnavailable, CapabilityError, ContractError, FlashSpecError, ModelError, UnknownName
+
+pytest.importorskip("cyclopts", reason="the packages of the command line are not installed")
 
 if TYPE_CHECKING:
     from tests.cli.fake_engine import Engine, Run

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("cyclopts", reason="the packages of the command line are not installed")
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT, ROOT / "spec", ROOT / "backends", ROOT / "conformance")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals and pseudo-terminals of POSIX")
