@@ -68,7 +68,13 @@ def _vector(values: Any, dtype: type[np.generic], name: str) -> Array:
     """Own a host vector as a read-only copy; leave a backend's array as it is."""
     if not isinstance(values, np.ndarray | list | tuple | int | float | np.generic):
         return values
-    array: npt.NDArray[Any] = np.array(values, dtype=dtype)
+    try:
+        given = np.asarray(values, np.float64)
+        array: npt.NDArray[Any] = np.array(values, dtype=dtype)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ContractError(f"{name} is {values!r}; allowed: numbers that fit {np.dtype(dtype)} ({error})") from error
+    if array.dtype.kind == "i" and not np.array_equal(given, array):
+        raise ContractError(f"{name} is {values!r}; allowed: integers")
     if array.ndim != 1:
         raise ContractError(
             f"{name} has shape {array.shape}; allowed: one value per request, shape (B,). "
@@ -275,9 +281,15 @@ class Stream:
     def of(cls, seed: Sequence[int], position: Sequence[int], sequence: Sequence[int] | None = None) -> Stream:
         """A host-side stream; ``sequence`` is 0 for every request unless given."""
         ids = [0] * len(seed) if sequence is None else list(sequence)
-        return cls(
-            np.array(list(seed), np.uint64), np.array(list(position), np.uint32), np.array(ids, np.uint32)
-        )
+        try:
+            return cls(
+                np.array(list(seed), np.uint64), np.array(list(position), np.uint32), np.array(ids, np.uint32)
+            )
+        except OverflowError as error:
+            raise ContractError(
+                f"seed {list(seed)}, position {list(position)}, sequence {ids}; allowed: seeds in [0, 2**64), the "
+                "others in [0, 2**32)"
+            ) from error
 
     def draw(self, domain: Domain, index: int = 0) -> Draw:
         """The numbers of one place of the round in one domain, for :meth:`Backend.sample`."""

@@ -84,8 +84,10 @@ def get_backend(name: str) -> Backend:
     if name not in known and ":" not in name:
         raise unknown_name("backend", name, list(known))
     found = load(known.get(name, name))
-    if not isinstance(found, Backend):
-        raise ContractError(f"{name} is {type(found).__name__}, which lacks the methods of contract.Backend")
+    if isinstance(found, type) or not isinstance(found, Backend):
+        raise ContractError(
+            f"{name} is {type(found).__name__}; allowed: an object with the methods of contract.Backend"
+        )
     return found
 
 

@@ -8,12 +8,12 @@ from flashspec_spec.clauses import all_clauses
 
 def known_clauses() -> dict[str, str | None]:
     """Every clause id and the reason why no backend test can see it, or None."""
-    return {name: clause.untestable for name, clause in all_clauses().items()}
+    return {name: clause.untestable for name, clause in sorted(all_clauses().items())}
 
 
 def statements() -> dict[str, str]:
     """Every clause id and its statement."""
-    return {name: clause.text for name, clause in all_clauses().items()}
+    return {name: clause.text for name, clause in sorted(all_clauses().items())}
 
 
 def spec_version() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -42,7 +43,8 @@ def run(backend: str, device: str, clauses: str | None, timeout: float) -> dict[
     _preflight(backend, device, clauses)
     with tempfile.TemporaryDirectory(prefix="flashspec-") as folder:
         file, journal = Path(folder) / "report.json", Path(folder) / "journal"
-        more = ["-q", "--flashspec-device", device, "--flashspec-json", str(file), "--flashspec-journal", str(journal)]
+        more = ["-q", "--tb=short", "--flashspec-device", device]
+        more += ["--flashspec-json", str(file), "--flashspec-journal", str(journal)]
         if clauses:
             more += ["--flashspec-clauses", clauses]
         reason = _spawn([sys.executable, "-P", "-m", "pytest", *arguments(backend, *more)], timeout)
@@ -57,6 +59,9 @@ def run(backend: str, device: str, clauses: str | None, timeout: float) -> dict[
 def _preflight(backend: str, device: str, clauses: str | None) -> None:
     from flashspec_conformance.clauses import known_clauses
 
+    missing = [name for name in ("pytest", "hypothesis", "scipy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BackendUnavailable(f"the suite needs {', '.join(missing)}; install flashspec[conformance]")
     known = known_clauses()
     for name in clauses.split(",") if clauses else ():
         if name not in known:

@@ -47,14 +47,15 @@ def parser() -> argparse.ArgumentParser:
             kind = str if field.name in ("prompts", "target", "dtype") else int
             third.add_argument("--" + field.name.replace("_", "-"), type=kind, default=field.default)
     for each in (sub, other, third):
-        each.add_argument("--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help="write JSON to FILE or stdout")
+        text = "write JSON to FILE or stdout"
+        each.add_argument("--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help=text)
     return top
 
 
 def configure_verify(arguments: argparse.Namespace, argv: Sequence[str]) -> verify.Config:
     """The configuration of ``verify`` that a parsed command line asks for."""
     values = {name: getattr(arguments, name) for name, _, _ in verify.options()}
-    owned = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    owned: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return verify.Config(**owned, command=shlex.join(["flashspec", "bench", *argv]))
 
 

@@ -48,7 +48,7 @@ def cuda(calls: Sequence[Callable[[], Any]], repeats: int) -> Timing:
     """All of ``calls`` in one graph, replayed ``repeats`` times; eagerly where they cannot be captured."""
     import torch
 
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for call in calls:
@@ -68,19 +68,23 @@ def cuda(calls: Sequence[Callable[[], Any]], repeats: int) -> Timing:
 
 
 def _events(mode: str, work: Callable[[], Any], count: int, repeats: int) -> Timing:
-    import torch
-
     for _ in range(3):
         work()
     samples = []
     for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = _event(), _event()
         start.record()
         work()
         end.record()
         end.synchronize()
         samples.append(start.elapsed_time(end) * 1e3 / count)
     return Timing.of(mode, samples)
+
+
+def _event() -> Any:
+    import torch
+
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 def read_bandwidth(device: str) -> float:

@@ -81,15 +81,14 @@ def options() -> tuple[tuple[str, Any, str], ...]:
 def cases(config: Config) -> list[Case]:
     """The shapes of a run, small ones first; greedy rows and sampling have no proposal to vary."""
     found = []
-    axes = (config.vocabs, config.dtypes, config.filters, config.methods, config.proposals, config.draft_lens, config.batches)
-    for vocab, dtype, filters, method, proposal, length, batch in itertools.product(*axes):
-        if method != "token":
-            proposal = "onehot"
-        if method == "sample":
-            length = 0
-        case = Case(method, proposal, batch, length, vocab, dtype, "none" if method == "greedy" else filters)
-        if case not in found:
-            found.append(case)
+    for vocab, dtype, filters in itertools.product(config.vocabs, config.dtypes, config.filters):
+        for method, proposal in itertools.product(config.methods, config.proposals):
+            for length, batch in itertools.product(config.draft_lens, config.batches):
+                kind = proposal if method == "token" else "onehot"
+                drafts = 0 if method == "sample" else length
+                case = Case(method, kind, batch, drafts, vocab, dtype, "none" if method == "greedy" else filters)
+                if case not in found:
+                    found.append(case)
     return found
 
 
@@ -143,7 +142,7 @@ def plain(report: Mapping[str, Any]) -> str:
     """The rows as a table of plain text."""
     columns = ("backend", "method", "proposal", "filters", "dtype", "vocab", "draft_len", "batch", "warm", "mode")
     numbers = ("median_us", "p10_us", "p90_us", "floor_us", "fraction_of_floor")
-    lines = [(*columns, *numbers)]
+    lines: list[tuple[str, ...]] = [(*columns, *numbers)]
     lines += [(*(str(r[c]) for c in columns), *(f"{r[n]:.2f}" for n in numbers)) for r in report["rows"]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(t.rjust(w) for t, w in zip(line, widths, strict=True)) for line in lines)

@@ -96,7 +96,8 @@ def logits(case: Case, backend: Backend, device: str, seed: int) -> tuple[Any, A
         import torch
 
         generator = torch.Generator(device).manual_seed(seed)
-        target = torch.empty(shape, device=device, dtype=getattr(torch, case.dtype)).normal_(0, SPREAD, generator=generator)
+        target = torch.empty(shape, device=device, dtype=getattr(torch, case.dtype))
+        target.normal_(0, SPREAD, generator=generator)
         noise = torch.empty_like(target[:, :-1]).normal_(0, NOISE, generator=generator)
         return target, (target[:, :-1] + noise).contiguous()
     rng = np.random.default_rng(seed)
@@ -126,7 +127,7 @@ def drafted(
         tokens = np.stack([backend.to_numpy(s.tokens) for s in steps], axis=1)
         joined = backend.concat([s.proposal for s in steps])
         return backend.asarray(tokens, "int64", device), Dense(joined.logits, own, joined.stats)
-    ids, probabilities = likeliest(backend.to_numpy(near), own, backend)
+    ids, probabilities = likeliest(near, own, backend, device)
     rng = np.random.default_rng(case.batch)
     if case.proposal == "onehot":
         return backend.asarray(ids[..., 0].copy(), "int64", device), OneHot()
@@ -136,13 +137,23 @@ def drafted(
     return backend.asarray(tokens, "int64", device), Sparse(*table)
 
 
-def likeliest(rows: Any, own: Sampling, backend: Backend) -> tuple[Any, Any]:
+def likeliest(near: Any, own: Sampling, backend: Backend, device: str) -> tuple[Any, Any]:
     """The ``LISTED`` largest logits of each row: ids, and their law at the call's temperature."""
-    count = min(LISTED, rows.shape[-1])
-    ids = np.argpartition(-rows, count - 1, axis=-1)[..., :count]
+    count = min(LISTED, int(near.shape[-1]))
+    ids, values = _largest(near, count) if device == "cuda" else _partitioned(backend.to_numpy(near), count)
     heat = float(np.asarray(backend.to_numpy(own.temperature))[0]) or 1.0
-    values = np.take_along_axis(rows, ids, -1).astype(np.float64) / heat
+    weights = np.exp((values - values[..., :1]) / heat)
+    return ids, weights / weights.sum(-1, keepdims=True)
+
+
+def _largest(near: Any, count: int) -> tuple[Any, Any]:
+    """Ids and logits on the host, largest first, chosen on the device: the rows may be gigabytes."""
+    values, ids = near.topk(count, dim=-1)
+    return ids.cpu().numpy(), values.double().cpu().numpy()
+
+
+def _partitioned(rows: Any, count: int) -> tuple[Any, Any]:
+    ids = np.argpartition(-rows, count - 1, axis=-1)[..., :count]
+    values = np.take_along_axis(rows, ids, -1).astype(np.float64)
     order = np.argsort(-values, axis=-1, kind="stable")
-    ids, values = np.take_along_axis(ids, order, -1), np.take_along_axis(values, order, -1)
-    weights = np.exp(values - values[..., :1])
-    return ids.astype(np.int64), weights / weights.sum(-1, keepdims=True)
+    return np.take_along_axis(ids, order, -1).astype(np.int64), np.take_along_axis(values, order, -1)

@@ -46,7 +46,7 @@ class Options:
     min_p: float = 0.0
     """Keep tokens of at least this fraction of the largest probability; 0 keeps all."""
     seed: int = 0
-    """Key of all randomness; the same seed gives the same text."""
+    """Key of all randomness; same seed, machine and kept cost table: same text."""
     max_new_tokens: int = 256
     """Stop after this many tokens."""
     min_new_tokens: int = 0
@@ -71,6 +71,8 @@ class Options:
     """cpu, cuda or cuda:N; auto: CUDA where there is one."""
     threads: int | None = None
     """CPU threads of torch."""
+    recalibrate: bool = False
+    """Measure again what steps cost here, instead of reading the kept table."""
 
     def request(self) -> dict[str, Any]:
         """The fields of a ``Request`` that come from the command line."""
@@ -121,6 +123,11 @@ def check(options: Options) -> None:
     selectors.from_spec(options.selector)
     if options.backend is not None:
         registry.get_backend(options.backend)
+    for name in (options.trace, options.json):
+        if name not in (None, output.STDOUT) and not Path(str(name)).absolute().parent.is_dir():
+            raise UsageError(f"{name} cannot be written: its folder does not exist; make the folder first")
+    if options.trace is not None and options.trace == options.json:
+        raise UsageError(f"--trace and --json both name {options.trace}; give two files")
 
 
 def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
@@ -152,7 +159,14 @@ def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
 
 
 def _build(wiring: Wiring, loaded: Any, options: Options, drafts: tuple[str, ...]) -> Any:
-    return wiring.build(loaded, drafts, draft_max=options.draft_max, selector=options.selector, backend=options.backend)
+    return wiring.build(
+        loaded,
+        drafts,
+        draft_max=options.draft_max,
+        selector=options.selector,
+        backend=options.backend,
+        recalibrate=options.recalibrate,
+    )
 
 
 def _stream(generation: Any, options: Options) -> Result:

@@ -98,7 +98,7 @@ def _clear_line(console: Any) -> None:
 
 def watched(stream: Any, json_to: str | None) -> bool:
     """Whether somebody looks at ``stream`` and no JSON goes to standard output."""
-    return json_to != STDOUT and bool(stream.isatty())
+    return stream is not None and json_to != STDOUT and bool(stream.isatty())
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Any:

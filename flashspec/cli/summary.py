@@ -88,7 +88,7 @@ def _plain(report: dict[str, Any]) -> list[str]:
     lines = []
     speed = report["stats"]["tokens_per_second"]
     if estimate := report["stats"]["plain_tokens_per_second"]:
-        lines.append(f"plain decoding here: {estimate:.1f} tokens/s (from the cost of one-token steps)")
+        lines.append(f"plain decoding here: {estimate:.1f} tokens/s (estimated from what one-token steps cost)")
     if plain := report.get("plain"):
         measured = plain["tokens_per_second"]
         ratio = f", ratio {speed / measured:.2f}" if measured else ""

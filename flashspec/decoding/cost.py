@@ -2,8 +2,8 @@
 
 Costs are seconds. A step of ``length`` draft tokens is one target forward over ``length + 1``
 tokens, one verification, and the draft's own work. Minima over interleaved repeats, since
-whatever else the machine does only adds time; the first pass over the widths is thrown away (it
-pays for allocation and compilation).
+whatever else the machine does only adds time; the first steps are thrown away (they pay for
+allocation and compilation).
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from flashspec.errors import ContractError
 from flashspec.selectors.types import Arms
 
 Clock = Callable[[], float]
+ENOUGH = 3
+"""Repeats of each width that a quiet measurement needs."""
+DEAR = 1.25
+"""One token costing this much more than several is a disturbance, not a property of a model."""
 
 
 @attrs.frozen
@@ -35,12 +39,14 @@ class CostTable:
     draft: Mapping[str, float]
     """By draft: one draft token."""
     spread: float = 1.0
-    """Median over minimum of the repeats, worst width: how disturbed the measurement was."""
+    """Median over minimum of the repeats, worst width: how disturbed the measurement was. Infinite where a width
+    was measured fewer than three times, or where one token cost much more than several."""
 
     def __attrs_post_init__(self) -> None:
         for name, seconds in [*self.target.items(), *self.draft.items()]:
-            if not (np.isfinite(seconds) and seconds >= 0):
-                raise ContractError(f"the cost of {name} is {seconds}; allowed: finite seconds >= 0; measure again")
+            least = 0.0 if name in self.draft else np.nextafter(0.0, 1.0)
+            if not (np.isfinite(seconds) and seconds >= least):
+                raise ContractError(f"the cost of {name} is {seconds}; allowed: finite seconds > 0; measure again")
         if 1 not in self.target:
             raise ContractError("the cost table lacks width 1, the cost of a step without a draft")
 
@@ -71,7 +77,7 @@ def measure(
 ) -> CostTable:
     """Time target steps at each width, and one token of each draft, after ``context`` tokens.
 
-    At most ``repeats`` passes over the widths, and no new one after ``budget`` seconds.
+    At most ``repeats`` passes over the widths; after ``budget`` seconds nothing is repeated.
     """
     room = lm.max_length - max(widths) - 1
     if room < 1:
@@ -80,18 +86,25 @@ def measure(
     _, cache = lm.forward(lm.start(), [t % lm.vocab for t in filler], 1)
     cache = lm.rollback(cache, 0)
     times: dict[int, list[float]] = {w: [] for w in widths}
-    for width in widths:
-        cache, _ = _target_step(lm, backend, cache, width, clock)
     begin = clock()
+    for width in (max(widths), min(widths)):
+        cache, _ = _target_step(lm, backend, cache, width, clock)
     for repeat in range(repeats):
-        if repeat and clock() - begin > budget:
-            break
         for width in widths:
+            if repeat and clock() - begin > budget:
+                break
             cache, seconds = _target_step(lm, backend, cache, width, clock)
             times[width].append(seconds)
     draft = {d.name: 0.0 if d.free else _draft_token(d, filler, clock) for d in drafters}
-    spread = max(float(np.median(t)) / min(t) for t in times.values())
-    return CostTable({w: min(t) for w, t in times.items()}, draft, spread)
+    return CostTable({w: min(t) for w, t in times.items()}, draft, _spread(times))
+
+
+def _spread(times: Mapping[int, Sequence[float]]) -> float:
+    """How far the measurement is from a quiet one; see ``CostTable.spread``."""
+    least = {width: min(t) for width, t in times.items()}
+    if min(len(t) for t in times.values()) < ENOUGH or least[min(least)] > DEAR * min(least.values()):
+        return float("inf")
+    return max(float(np.median(t)) / min(t) for t in times.values())
 
 
 def _target_step(lm: CausalLM, backend: Backend, cache: object, width: int, clock: Clock) -> tuple[object, float]:

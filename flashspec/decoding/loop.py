@@ -47,10 +47,12 @@ class Tally:
             (*self.plain, info.seconds) if self.steps and not info.offered else self.plain,
         )
 
-    def plain_tokens_per_second(self, engine: Engine) -> float:
-        """One token per step without a draft: this request's own such steps, or the cost table's."""
+    def plain_tokens_per_second(self, engine: Engine) -> float | None:
+        """The same tokens one a step: this request's prefill, then its own steps without a draft or the table's."""
+        if not self.emitted:
+            return None
         own = float(np.median(self.plain)) if len(self.plain) >= ENOUGH_PLAIN else 0.0
-        return 1.0 / (own or float(engine.cost[0]))
+        return self.emitted / (self.prefill + (self.emitted - 1) * (own or float(engine.cost[0])))
 
     def stats(self, engine: Engine, seconds: float) -> Stats:
         """The statistics of a request that took ``seconds`` so far."""

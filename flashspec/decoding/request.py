@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import attrs
+import numpy as np
 
 from flashspec.contract import Sampling
 from flashspec.errors import ContractError
@@ -31,7 +32,7 @@ def _texts(values: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Request:
-    """One prompt and its settings. The tokens are a function of (weights, drafts, this value).
+    """One prompt and its settings. The tokens are a function of (weights, drafts, cost table, this value).
 
     Raises:
         ContractError: an empty prompt, a negative budget, or sampling parameters that
@@ -54,6 +55,9 @@ class Request:
     """Generation ends with the token that completes one of these; the text ends before it."""
 
     def __attrs_post_init__(self) -> None:
+        for name in ("max_new_tokens", "min_new_tokens", "top_k", "seed"):
+            if not isinstance(getattr(self, name), int | np.integer):
+                raise ContractError(f"{name} is {getattr(self, name)!r}; allowed: an integer")
         if not self.prompt_ids:
             raise ContractError("the prompt is empty; give at least one token")
         if self.max_new_tokens < 0:
@@ -105,8 +109,9 @@ class Stats:
     arms: Mapping[str, ArmStats]
     """Per draft name; ``none`` counts the steps without a draft."""
     plain_tokens_per_second: float | None = None
-    """Estimate of decoding without drafts: the median of this request's own steps without a draft, or, where
-    they are fewer than five, the measured cost of such a step; None when nothing was measured."""
+    """Estimate of the same request without drafts, prefill included: each further token costs the median of this
+    request's own steps without a draft or, where they are fewer than five, the measured cost of such a step; None
+    when nothing was emitted."""
 
     @property
     def tokens_per_second(self) -> float:

@@ -20,7 +20,7 @@ from flashspec.decoding.lm import CausalLM
 from flashspec.decoding.request import Request
 from flashspec.decoding.text import Decode
 from flashspec.drafts.protocol import Draft, Drafter
-from flashspec.errors import NumericalError
+from flashspec.errors import ContractError, NumericalError
 from flashspec.selectors.types import Arms, Observation, Selector
 
 
@@ -103,8 +103,23 @@ def _free_drafts(engine: Engine, state: State, sampling: Sampling, stream: Strea
     drafts = {}
     for place, (drafter, held) in enumerate(zip(engine.drafters, state.drafts, strict=True), start=1):
         if drafter.free:
-            drafts[place], _ = drafter.propose(held, max(drafter.lengths), sampling, stream)
+            longest = max(drafter.lengths)
+            drafts[place], _ = drafter.propose(held, longest, sampling, stream)
+            check_draft(drafts[place], drafter.name, longest, engine.lm.vocab)
     return drafts
+
+
+def check_draft(draft: Draft, name: str, length: int, vocab: int) -> None:
+    """Refuse what no target could read, before it does.
+
+    Raises:
+        ContractError: more tokens than were asked for, or ids outside the vocabulary; the draft is named.
+    """
+    if len(draft.tokens) > length:
+        raise ContractError(f"draft {name} proposed {len(draft.tokens)} tokens; allowed: at most {length}")
+    wild = [token for token in draft.tokens if not 0 <= token < vocab]
+    if wild:
+        raise ContractError(f"draft {name} proposed id {wild[0]}; allowed: ids in [0, {vocab})")
 
 
 def _active(engine: Engine, room: int, free: dict[int, Draft]) -> np.ndarray:
@@ -125,6 +140,7 @@ def _propose(
     if place in free:
         return attrs.evolve(free[place], tokens=free[place].tokens[:length]), state.drafts
     draft, held = engine.drafters[place - 1].propose(state.drafts[place - 1], length, sampling, stream)
+    check_draft(draft, engine.arms.drafts[place], length, engine.lm.vocab)
     return draft, (*state.drafts[: place - 1], held, *state.drafts[place:])
 
 

@@ -6,6 +6,7 @@ depends on the table, and measuring again would give slightly other numbers.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -63,7 +64,8 @@ def _write(path: Path, table: CostTable) -> None:
         part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def cost_table(

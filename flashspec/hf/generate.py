@@ -31,6 +31,9 @@ FOLDED = (
 )
 """Processors whose settings become the request's own sampling parameters."""
 
+OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+"""Extra results that this loop does not keep."""
+
 NATIVE = (criteria.MaxLengthCriteria, criteria.EosTokenCriteria)
 """Criteria that the commit path checks itself."""
 
@@ -49,6 +52,11 @@ def check_call(speculator: Speculator, model: Any, input_ids: torch.Tensor, kwar
         raise CapabilityError(f"num_beams is {config.num_beams}; allowed: 1; speculation samples or is greedy")
     if input_ids.shape[0] != 1:
         raise CapabilityError(f"a batch of {input_ids.shape[0]} was given; allowed: 1; call generate once per prompt")
+    asked = [name for name in OUTPUTS if getattr(config, name, False)]
+    if asked:
+        raise CapabilityError(f"{', '.join(asked)} is set; allowed: sequences only; switch it off")
+    if kwargs.get("inputs_embeds") is not None:
+        raise CapabilityError("inputs_embeds was given; allowed: input_ids")
     other = [type(p).__name__ for p in kwargs.get("logits_processor") or [] if not isinstance(p, FOLDED)]
     if other:
         raise CapabilityError(
@@ -89,6 +97,21 @@ def id_set(ids: Any) -> frozenset[int]:
     return frozenset() if ids is None else frozenset(int(i) for i in np.atleast_1d(np.asarray(ids)).tolist())
 
 
+def check_positions(mask: torch.Tensor | None, positions: torch.Tensor | None, width: int) -> None:
+    """Refuse positions other than the ones that the text itself gives.
+
+    Raises:
+        CapabilityError: the caller's own ``position_ids``.
+    """
+    if positions is None:
+        return
+    ones = torch.ones(1, width, dtype=torch.long, device=positions.device) if mask is None else mask.long()
+    usual = (ones.cumsum(-1) - 1)[:, -positions.shape[-1] :]
+    kept = ones[:, -positions.shape[-1] :].bool()
+    if not torch.equal(positions.reshape(usual.shape)[kept], usual[kept]):
+        raise CapabilityError("position_ids of your own were given; allowed: those of the text; leave position_ids out")
+
+
 def _or(value: float | None, default: float) -> float:
     return default if value is None else float(value)
 
@@ -114,7 +137,9 @@ def run_generate(speculator: Speculator, model: Any, input_ids: torch.Tensor, **
     """
     check_call(speculator, model, input_ids, kwargs)
     config = kwargs["generation_config"]
-    request = _request(input_ids, kwargs.get("attention_mask"), config)
+    mask = kwargs.get("attention_mask")
+    check_positions(mask, kwargs.get("position_ids"), int(input_ids.shape[1]))
+    request = _request(input_ids, mask, config)
     extra = _extra_stop(input_ids, kwargs.get("stopping_criteria"))
     generation = Generation(attrs.evolve(speculator.engine, extra_stop=extra), request)
     streamer = speculator.streamer if speculator.streamer is not None else kwargs.get("streamer")

@@ -20,6 +20,10 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 DEVICES = ("auto", "cpu", "cuda")
 
 
+MAX_THREADS = 1024
+"""More than any one machine has; far more than that ends the process inside torch."""
+
+
 @attrs.frozen(eq=False)
 class Loaded:
     """A model ready to run, with what reads and writes its text."""
@@ -57,8 +61,8 @@ def load(
         CapabilityError: a device that this machine lacks.
         ModelError: weights that cannot be had, or are damaged; or the ``hf`` extra is missing.
     """
-    if threads is not None and threads < 1:
-        raise ContractError(f"threads is {threads}; allowed: an integer >= 1")
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise ContractError(f"threads is {threads}; allowed: an integer from 1 to {MAX_THREADS}")
     torch, transformers = library("torch"), library("transformers")
     place = _choose_device(device)
     kind = choose_dtype(dtype, place)
@@ -90,7 +94,10 @@ def find(name: str, progress: Progress = lambda stage: None) -> Path | None:
     """
     if name in PRESETS:
         return fetch(PRESETS[name], progress)
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:
+        raise ModelError(f"{name} cannot be found ({error}); give the whole path") from error
     if name and path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(f"the folder {name} has no config.json, so it holds no model; name another folder")
@@ -132,7 +139,7 @@ def _choose_device(device: str) -> str:
     import torch
 
     kind = device.partition(":")[0]
-    if kind not in DEVICES:
+    if kind not in DEVICES or (kind != "cuda" and device != kind):
         raise ContractError(f"device is {device!r}; allowed: auto, cpu, cuda, cuda:N")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if kind == "auto":
@@ -157,7 +164,8 @@ def _check_weights(name: str, report: Any) -> None:
 def _cannot_load(name: str, folder: Path | None, offline: bool, error: Exception) -> ModelError:
     if folder is not None:
         reason = first_line(error)
-        return ModelError(f"the model in {folder} cannot be loaded ({reason}); it may be cut short: get it again")
+        again = f"delete {folder} and run again" if name in PRESETS else "get it again"
+        return ModelError(f"the model in {folder} cannot be loaded ({reason}); if it is damaged, {again}")
     others = f"or use a folder or a preset ({', '.join(sorted(PRESETS))})"
     if offline:
         return ModelError(

@@ -83,6 +83,10 @@ def drafter(context: PoolContext, spec: str) -> Drafter:
 
 def shorten(made: Any, draft_max: int) -> Drafter:
     """The drafter with no length above ``draft_max``, which becomes its longest where it has longer ones."""
+    if not attrs.has(type(made)):
+        raise ContractError(
+            f"drafter {made.name} is a {type(made).__name__}; allowed: an attrs class, to limit its lengths"
+        )
     lengths = tuple(n for n in made.lengths if n <= draft_max)
     if draft_max not in lengths and any(n > draft_max for n in made.lengths):
         lengths = (*lengths, draft_max)

@@ -108,7 +108,10 @@ def cache_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.pl
     ``LOCALAPPDATA``. ``flashspec`` is appended, except to ``FLASHSPEC_CACHE``.
     """
     if chosen := environ.get("FLASHSPEC_CACHE"):
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise ModelError(f"FLASHSPEC_CACHE is {chosen} ({error}); give the whole path") from error
     if platform == "win32":
         base = environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
     elif platform == "darwin":

@@ -75,7 +75,7 @@ def test_every_option_reaches_the_engine(run: Run, engine: Engine) -> None:
         "--draft-max", "5", "--selector", "ucb1", "--backend", "numpy", "--temperature", "0.7", "--top-k", "40",
         "--top-p", "0.9", "--min-p", "0.05", "--seed", "18446744073709551615", "--max-new-tokens", "33",
         "--min-new-tokens", "3", "--stop", "END", "--stop", "\n\n", "--no-chat", "--dtype", "float32",
-        "--device", "cpu", "--threads", "2",
+        "--device", "cpu", "--threads", "2", "--recalibrate",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     name, options = engine.loads[0]
@@ -83,7 +83,7 @@ def test_every_option_reaches_the_engine(run: Run, engine: Engine) -> None:
     assert (name, options) == ("some/model", {"dtype": "float32", "device": "cpu", "threads": 2})
     assert engine.prompts == [("Hi", False)]
     assert engine.builds == [
-        (("ngram:4", "model:some/small"), {"draft_max": 5, "selector": "ucb1", "backend": "numpy"})
+        (("ngram:4", "model:some/small"), {"draft_max": 5, "selector": "ucb1", "backend": "numpy", "recalibrate": True})
     ]
     request = engine.requests[0]
     assert (request.temperature, request.top_k, request.top_p, request.min_p) == (0.7, 40, 0.9, 0.05)
@@ -308,9 +308,17 @@ def test_file_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path, optio
     """The file is named."""
     name = str(tmp_path / "no" / "folder" / "x.json")
     ran = run("generate", "Hi", option, name)
-    assert ran.code == 1
+    assert (ran.code, ran.out) == (2, "")
     assert f"{name} cannot be written" in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_one_file_for_trace_and_json_is_refused(run: Run, tmp_path: Path) -> None:
+    """Neither overwrites the other."""
+    name = str(tmp_path / "x.json")
+    ran = run("generate", "Hi", "--trace", name, "--json", name)
+    assert ran.code == 2
+    assert "both name" in ran.err
 
 
 def test_full_disk_under_the_trace_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_measured_costs_are_those_of_the_clock() -> None:
     draft = SlowLM(TableLM.random(7, 2), clock, 0.2, 0.0)
     backend = registry.get_backend("numpy")
     drafters: list[Drafter] = [Suffix(), ModelDrafter("small", draft, backend, lengths=(1, 2, 4))]
-    table = measure(target, backend, drafters, [1, 2, 5], lambda: clock[0], context=16, repeats=2)
+    table = measure(target, backend, drafters, [1, 2, 5], lambda: clock[0], context=16, repeats=3, budget=99.0)
     assert table.target == pytest.approx({1: 1.1, 2: 1.2, 5: 1.5})
     assert table.draft == pytest.approx({"suffix": 0.0, "small": 0.2})
     assert table.spread == pytest.approx(1.0)
@@ -82,13 +82,19 @@ def test_no_pass_begins_after_the_budget() -> None:
     """A slow machine gets a table from one pass."""
     clock = [0.0]
     target = SlowLM(TableLM.random(7, 1), clock, 10.0, 0.0)
-    measure(target, registry.get_backend("numpy"), [], [1, 2], lambda: clock[0], context=8, budget=4.0)
+    table = measure(target, registry.get_backend("numpy"), [], [1, 2], lambda: clock[0], context=8, budget=4.0)
+    assert table.spread == float("inf")
     assert clock[0] == pytest.approx(10.0 * (1 + 2 + 2))
 
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [({1: float("nan")}, "cost of 1 is nan"), ({1: -1.0}, "finite seconds"), ({2: 1.0}, "lacks width 1")],
+    [
+        ({1: float("nan")}, "cost of 1 is nan"),
+        ({1: -1.0}, "finite seconds"),
+        ({1: 0.0}, "cost of 1 is 0"),
+        ({2: 1.0}, "lacks width 1"),
+    ],
     ids=str,
 )
 def test_impossible_costs_are_refused(target: dict[int, float], words: str) -> None:

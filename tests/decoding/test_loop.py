@@ -13,10 +13,12 @@ import pytest
 from scipy import stats as statistics
 
 from flashspec import selectors
+from flashspec.contract import OneHot
 from flashspec.decoding import Engine, Generation, Request, generate, start, step
 from flashspec.decoding.toy import TableLM
+from flashspec.drafts import Draft
 from flashspec.errors import ContractError, NumericalError
-from flashspec.selectors.types import Selector
+from flashspec.selectors.types import Arms, Selector
 
 Build = Callable[..., Engine]
 DRAFTS = ("ngram", "suffix", "other", "target")
@@ -218,3 +220,32 @@ def test_the_trace_has_one_record_a_step(build: Build) -> None:
     assert len(records) == result.stats.steps
     assert sum(r["kept"] for r in records) == 24
     assert {"arm", "draft", "offered", "accepted", "kept", "tokens", "seconds", "context"} <= set(records[0])
+
+
+@pytest.mark.parametrize(("tokens", "words"), [((1, 99), "proposed id 99"), ((1,) * 9, "proposed 9 tokens")])
+@pytest.mark.parametrize("free", [True, False])
+def test_a_draft_that_no_target_could_read_is_refused_by_name(
+    build: Build, tokens: tuple[int, ...], words: str, free: bool
+) -> None:
+    """Before the target sees it, with the drafter's name."""
+
+    @attrs.frozen
+    class Wild:
+        name: str = "wild"
+        lengths: tuple[int, ...] = (2,)
+        free: bool = True
+
+        def start(self, prompt: Any) -> None:
+            return None
+
+        def extend(self, state: None, tokens: Any) -> None:
+            return None
+
+        def propose(self, state: None, length: int, sampling: Any, stream: Any) -> tuple[Draft, None]:
+            return Draft(tokens, OneHot()), None
+
+    engine = build(TableLM.random(7, 4), ["suffix"], fixed("wild/2"))
+    arms = Arms.of({"wild": (2,)}, tiers={"wild": 0 if free else 2})
+    engine = attrs.evolve(engine, drafters=(Wild(free=free),), arms=arms, cost=np.array([1.0, 1.0]))
+    with pytest.raises(ContractError, match=f"draft wild {words}"):
+        generate(engine, ask())

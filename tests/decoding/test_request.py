@@ -24,6 +24,8 @@ from flashspec.errors import ContractError
         ({"min_p": 2.0}, "min_p is 2"),
         ({"seed": -1}, "seed is -1"),
         ({"stop": ("",)}, "stop string is empty"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens is 2.5; allowed: an integer"),
+        ({"top_k": 10**20}, "top_k is .*fit int64"),
     ],
 )
 def test_bad_settings_are_refused_by_name(fields: dict[str, Any], words: str) -> None:

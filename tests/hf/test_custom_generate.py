@@ -107,6 +107,8 @@ def test_a_callers_own_stopping_criterion_ends_generation(tiny: Make) -> None:
         ({"repetition_penalty": 1.2}, CapabilityError, "RepetitionPenaltyLogitsProcessor"),
         ({"no_repeat_ngram_size": 2}, CapabilityError, "NoRepeatNGramLogitsProcessor"),
         ({"num_beams": 2}, CapabilityError, "num_beams is 2"),
+        ({"output_scores": True, "return_dict_in_generate": True}, CapabilityError, "output_scores is set"),
+        ({"position_ids": 50 * torch.arange(6)[None]}, CapabilityError, "position_ids of your own"),
         ({"cache_implementation": "static"}, CapabilityError, "static"),
         ({"num_return_sequences": 2, "do_sample": True}, CapabilityError, "a batch of 2"),
     ],

@@ -56,6 +56,8 @@ def _targets() -> dict[str, str]:
 def test_an_entry_point_names_something(name: str) -> None:
     """Console scripts and backends point at what exists."""
     module, attribute = _targets()[name].split(":")
+    if module == "flashspec_triton":
+        pytest.importorskip("triton", reason="triton is for Linux only (extra gpu)")
     assert getattr(importlib.import_module(module), attribute) is not None
 
 
