@@ -34,6 +34,7 @@ WHEEL_PACKAGES = {
     "flashspec_spec",
     "flashspec_numpy",
     "flashspec_torch",
+    "flashspec_triton",
     "flashspec_conformance",
 }
 BASE_REQUIREMENTS = {"attrs", "numpy", "cyclopts", "rich"}

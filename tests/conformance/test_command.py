@@ -125,7 +125,7 @@ def test_the_command_needs_no_package_of_the_other_commands() -> None:
         (("--backend", "nmupy"), "unknown backend 'nmupy'; known: "),
         (("--backend", "no_such_module:backend"), "no_such_module:backend cannot be loaded"),
         (("--backend", f"{FAKES}:no_such_attribute"), "cannot be loaded"),
-        (("--backend", f"{FAKES}:not_a_backend"), "lacks the methods"),
+        (("--backend", f"{FAKES}:not_a_backend"), "with the methods"),
         (("--backend", f"{FAKES}:plain", "--device", "cuda"), "declared: cpu"),
         (("--backend", f"{FAKES}:plain", "--clauses", "ACC-99"), "unknown clause 'ACC-99'; known: "),
     ],

@@ -1,0 +1,260 @@
+"""From tensors to launches. Nothing here reads a value that lives on the device."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from flashspec.contract import (
+    Dense,
+    Domain,
+    Mixed,
+    Proposal,
+    RowStats,
+    Sampling,
+    Sparse,
+    Stream,
+    Uniforms,
+    Verdict,
+)
+from flashspec_triton._plan import CUT_TILES, CUT_WARPS, JUDGE_WARPS, Plan, plan, power
+from flashspec_triton._tensors import floats, integers, tensor, unfiltered, unit_stride
+from flashspec_triton.kernels import args
+from flashspec_triton.kernels.cut import FEW, NEAR, ROOM, bound_kernel, collect_kernel, laws_kernel, search_kernel
+from flashspec_triton.kernels.mask import unpack_kernel
+from flashspec_triton.kernels.remainder import finish_kernel, remainder_kernel
+from flashspec_triton.kernels.rows import rows_kernel
+from flashspec_triton.kernels.settle import settle_kernel
+
+
+@attrs.frozen(eq=False)
+class Matrix:
+    """Rows ``[B, width, V]`` (or ragged ``[R, V]``) with what turns them into laws."""
+
+    target: args.Target
+    knobs: args.Knobs | None
+    """None if no filter is on."""
+    strides: tuple[int, int, int]
+    batch: int
+    width: int
+    vocab: int
+    ragged: int
+    masked: bool
+    device: torch.device
+    poison: bool
+    aligned: bool
+    """Whether vocabulary and strides are multiples of 16."""
+    overlap: bool
+    """Whether the device can overlap launches (programmatic dependent launch)."""
+    fused: bool
+    """Whether ``fma`` rounds once: on every GPU, but not in the interpreter."""
+
+    def scratch(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Memory that a kernel writes before it is read; junk under ``poison``."""
+        empty = torch.empty(shape, dtype=dtype, device=self.device)
+        if self.poison:
+            empty.fill_(torch.nan if dtype.is_floating_point else 0x5A5A5A5A)
+        return empty
+
+
+def matrix(rows: Tensor, cu_rows: Any, batch: int, width: int, sampling: Sampling, poison: bool) -> Matrix:
+    """Rows of a call with scratch memory for the statistics of their tiles."""
+    rows = unit_stride(rows)
+    device, vocab = rows.device, int(rows.shape[-1])
+    shape = plan(batch * width, width, vocab)
+    mask = None if sampling.allowed is None else unpacked(tensor(sampling.allowed, device, torch.int32), vocab)
+    filtered = not unfiltered(sampling)
+    knobs = None
+    if filtered:
+        top_k, top_p, min_p = sampling.top_k, sampling.top_p, sampling.min_p
+        knobs = args.Knobs(integers(top_k, device), floats(top_p, device), floats(min_p, device))
+    temperature = floats(sampling.temperature, device)
+    ragged = cu_rows is not None
+    edges = integers(cu_rows, device) if ragged else temperature.view(torch.int64)
+    words = temperature.view(torch.int64) if mask is None else mask
+    blank = args.Target(rows, words, edges, temperature, None, None, None)
+    steps = (0, rows.stride(0)) if ragged else (rows.stride(0), rows.stride(1))
+    made = Matrix(
+        blank, knobs, (*steps, 0 if mask is None else mask.shape[1]), batch, width, vocab, int(ragged),
+        mask is not None, device, poison, aligned(vocab, *steps), overlaps(device), device.type != "cpu",
+    )  # fmt: skip
+    size = (batch, width, shape.tiles)
+    statistics = (made.scratch(*size), made.scratch(*size), made.scratch(*size, dtype=torch.int32))
+    target = blank._replace(tile_max=statistics[0], tile_sum=statistics[1], tile_arg=statistics[2])
+    return attrs.evolve(made, target=target)
+
+
+def unpacked(words: Tensor, vocab: int) -> Tensor:
+    """A byte per token; rows begin at multiples of 16."""
+    rows, stride = int(words.shape[0]), -(-vocab // 16) * 16
+    out = torch.empty((rows, stride), dtype=torch.int8, device=words.device)
+    if rows:
+        unpack_kernel[rows, -(-stride // 1024)](words, out, words.shape[1], stride, vocab)
+    return out
+
+
+def aligned(*sizes: int) -> bool:
+    """Whether all sizes are multiples of 16."""
+    return all(size % 16 == 0 for size in sizes)
+
+
+@functools.cache
+def overlaps(device: torch.device) -> bool:
+    """Whether a device has programmatic dependent launch: NVIDIA, compute capability 9.0 and later."""
+    return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def measure_rows(m: Matrix, shape: Plan) -> args.Laws | None:
+    """Statistics of all tiles and, with filters, the cut of every row."""
+    sub = m.target.tile_max if m.knobs is None else m.scratch(m.batch, m.width, 4 * shape.tiles)
+    rows_kernel[m.batch, shape.chunks, m.width](
+        m.target, sub, *m.strides, m.vocab, m.width, shape.tiles, m.ragged, MASKED=m.masked, ALIGNED=m.aligned,
+        T=shape.group, SUBS=m.knobs is not None, FUSED=m.fused, PDL=m.overlap, num_warps=shape.warps,
+    )  # fmt: skip
+    return None if m.knobs is None else cut_rows(m, sub, shape)
+
+
+def overlapping(m: Matrix) -> dict[str, bool]:
+    """Launch options of a kernel that may start before the one before it has ended."""
+    return {"PDL": True, "launch_pdl": True} if m.overlap else {"PDL": False}
+
+
+def laws_of(m: Matrix) -> args.Laws:
+    """Room for the statistics of every row."""
+    size = (m.batch, m.width)
+    top, mass, cut = (m.scratch(*size, dtype=torch.float64) for _ in range(3))
+    return args.Laws(top, mass, cut, m.scratch(*size, dtype=torch.int64))
+
+
+def cut_rows(m: Matrix, sub: Tensor, shape: Plan) -> args.Laws:
+    """Find where the filters cut each row."""
+    chunks, slots = -(-shape.tiles // CUT_TILES), m.batch * m.width
+    places = slots * chunks * int(ROOM)
+    ids, count = m.scratch(places, dtype=torch.int32), m.scratch(slots * chunks, dtype=torch.int32)
+    room = slots * (int(NEAR) + int(FEW))
+    near = m.scratch(room), m.scratch(room, dtype=torch.int32)
+    short = args.Short(sub, m.scratch(slots), m.scratch(places), ids, count, *near)
+    laws = laws_of(m)
+    sizes = (*m.strides, m.vocab, m.batch, m.width, chunks, shape.tiles, m.ragged)
+    common: dict[str, Any] = {"MASKED": m.masked, "ALIGNED": m.aligned, "num_warps": CUT_WARPS, **overlapping(m)}
+    bound_kernel[(slots,)](
+        m.target, m.knobs, short, laws, *m.strides, m.vocab, m.batch, m.width, shape.tiles, m.ragged,
+        **common, TP=shape.padded, SP=power(4 * shape.tiles),
+    )  # fmt: skip
+    collect_kernel[(slots * chunks,)](m.target, short, *sizes, **common, T=CUT_TILES)
+    search_kernel[(slots,)](m.target, m.knobs, short, laws, *sizes, **common, CP=max(power(chunks), 16))
+    return laws
+
+
+def measured(m: Matrix) -> args.Laws:
+    """Statistics of whole rows: what a proposal without recorded ones needs."""
+    shape = plan(m.batch * m.width, m.width, m.vocab)
+    laws = measure_rows(m, shape)
+    if laws is None:
+        laws = laws_of(m)
+        sizes = (m.vocab, m.width, shape.tiles)
+        laws_kernel[(m.batch * m.width,)](m.target, laws, *sizes, TP=shape.padded, num_warps=JUDGE_WARPS)
+    return laws
+
+
+@attrs.frozen(eq=False)
+class Drafted:
+    """Drafts with the laws they came from, as the kernels take them."""
+
+    draft: args.Draft
+    listed: int
+    strides: tuple[int, int, int]
+    mixed: int
+    sparse: bool
+    dense: bool
+    masked: bool
+    aligned: bool
+
+
+def drafted(tokens: Tensor, proposal: Proposal, poison: bool) -> Drafted:
+    """The proposal of a call; missing statistics of dense drafts are computed here."""
+    device = tokens.device
+    sparse = proposal.sparse if isinstance(proposal, Mixed) else proposal if isinstance(proposal, Sparse) else None
+    dense = proposal.dense if isinstance(proposal, Mixed) else proposal if isinstance(proposal, Dense) else None
+    mixed = isinstance(proposal, Mixed)
+    parts: dict[str, Any] = dict.fromkeys(args.Draft._fields, tokens)
+    if isinstance(proposal, Mixed):
+        parts["kind"] = integers(proposal.kind, device)
+    listed, strides, masked = 0, (0, 0, 0), False
+    if tokens.shape[1] == 0:
+        return Drafted(args.Draft(**parts), 0, strides, 0, False, False, False, True)
+    if sparse is not None:
+        listed = int(sparse.ids.shape[2])
+        logs = sparse.logprobs if isinstance(sparse.logprobs, Tensor) else floats(sparse.logprobs, device)
+        parts |= {"ids": tensor(sparse.ids, device, torch.int64), "logprobs": logs.to(device).contiguous()}
+    if dense is not None:
+        m = matrix(dense.logits, None, tokens.shape[0], tokens.shape[1], dense.sampling, poison)
+        laws = measured(m) if dense.stats is None else recorded(dense.stats, device)
+        parts |= {"logits": m.target.logits, "allowed": m.target.allowed, "temperature": m.target.temperature}
+        parts |= laws._asdict()
+        strides, masked = m.strides, m.masked
+    kinds, even = (sparse is not None, dense is not None), aligned(*strides[:2])
+    return Drafted(args.Draft(**parts), listed, strides, int(mixed), *kinds, masked, even)
+
+
+def recorded(stats: RowStats, device: torch.device) -> args.Laws:
+    """Statistics that came with a proposal."""
+    top, mass, cut = (floats(v, device) for v in (stats.max, stats.mass, stats.cut_logit))
+    return args.Laws(top, mass, cut, integers(stats.cut_id, device))
+
+
+def noise(source: Stream | Uniforms, device: torch.device) -> tuple[args.Noise, int]:
+    """The random numbers of a call, and 1 if they are explicit."""
+    if isinstance(source, Stream):
+        seed, position, sequence = (integers(v, device) for v in (source.seed, source.position, source.sequence))
+        return args.Noise(seed, seed, seed, position, sequence), 0
+    sampling = integers(source.sampling, device)
+    accept = sampling if source.accept is None else integers(source.accept, device)
+    return args.Noise(accept, sampling, sampling, sampling, sampling), 1
+
+
+def judge(
+    m: Matrix, d: Drafted, source: Stream | Uniforms, domain: Domain, index: int, record: args.Laws | None
+) -> Verdict:
+    """Launch everything that turns rows and drafts into a verdict."""
+    shape = plan(m.batch * m.width, m.width, m.vocab)
+    wide, long_ = torch.float64, torch.int64
+    counts = [m.scratch(m.batch, dtype=long_) for _ in range(3)]
+    out = args.Out(m.scratch(m.batch, m.width, dtype=long_), m.scratch(m.batch, m.width, dtype=wide), *counts)
+    numbers, explicit = noise(source, m.device)
+    filtered = m.knobs is not None
+    pending = _pending(m, shape, filtered or d.dense)
+    kept = record if record is not None else args.Laws(*out[:1] * 4)
+    flags = {"MASKED": m.masked, "SPARSE": d.sparse, "DENSE": d.dense, "QMASK": d.masked, "FILTER": filtered}
+    common: dict[str, Any] = {**flags, "ALIGNED": m.aligned and d.aligned, **overlapping(m)}
+    found = measure_rows(m, shape)
+    laws = kept if found is None else found
+    settle_kernel[(m.batch,)](
+        m.target, laws, numbers, d.draft, out, kept, laws_of(m), pending, *m.strides, m.vocab, m.width, shape.tiles,
+        d.listed, *d.strides, m.ragged, explicit, int(domain), index, d.mixed,
+        **common, TP=shape.padded, RECORD=record is not None, J=shape.places, num_warps=shape.judge_warps,
+    )  # fmt: skip
+    if filtered or d.dense:
+        few = plan(m.batch, 1, m.vocab)
+        rest = (m.vocab, m.width, shape.tiles, d.listed, *d.strides, m.ragged)
+        remainder_kernel[m.batch, few.chunks](
+            m.target, laws, d.draft, pending, *m.strides, *rest, **common, T=few.group, num_warps=few.warps
+        )
+        finish_kernel[(m.batch,)](
+            m.target, laws, d.draft, out, pending, *m.strides, *rest,
+            **common, TP=shape.padded, num_warps=JUDGE_WARPS,
+        )  # fmt: skip
+    return Verdict(out.tokens, out.accepted, out.emitted, out.status, out.logprobs)
+
+
+def _pending(m: Matrix, shape: Plan, later: bool) -> args.Pending:
+    if not later:
+        return args.Pending(*(m.target.tile_max,) * 4)
+    place = m.scratch(m.batch, 4, dtype=torch.int32)
+    number = m.scratch(m.batch, 4, dtype=torch.float64)
+    left = m.scratch(m.batch, shape.tiles)
+    return args.Pending(place, number, left, left if m.knobs is None else m.scratch(m.batch, shape.tiles))
