@@ -12,7 +12,7 @@ from flashspec.errors import FlashSpecError
 from flashspec_conformance import report, runner
 
 SUCCESS, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
-EPILOG = "exit status: 0 conformant, 1 not conformant or cut short, 2 usage"
+EPILOG = "exit status: 0 conformant (or the part asked for passed), 1 not conformant or cut short, 2 usage"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,17 +65,19 @@ def _emit(given: argparse.Namespace, value: dict[str, Any], lines: list[str]) ->
 def _run(given: argparse.Namespace) -> int:
     result = runner.run(given.backend, given.device, given.clauses, given.timeout)
     _emit(given, result, _run_lines(result))
-    return SUCCESS if result["verdict"] == report.CONFORMANT else FAILURE
+    return FAILURE if result["verdict"] == report.NOT_CONFORMANT else SUCCESS
 
 
 def _run_lines(result: dict[str, Any]) -> list[str]:
     if not result["smoke"]["passed"]:
         failed = [f"smoke check failed: {name}" for name in result["smoke"]["failures"]]
         return [*failed, f"{result['backend']}: the backend or its set-up is broken; nothing else was run"]
-    lines = [f"{c['id']:<8} {c['verdict']:<13} {c['tests']:>4} tests" for c in result["clauses"]]
+    part = result["selection"] == "partial"
+    shown = [c for c in result["clauses"] if c["tests"] or not part]
+    lines = [f"{c['id']:<8} {c['verdict']:<13} {c['tests']:>4} tests" for c in shown]
     lines += [f"failed: {f['test']}" for f in result["failures"]]
     lines += [f"declared but never exercised: {item}" for item in result["unexercised"]]
-    if result["selection"] == "partial":
+    if part:
         lines.append("only a part of the suite was run: no verdict of conformance")
     versions = f"spec {result['spec_version']}, suite {result['suite_version']}"
     return [*lines, f"{result['backend']} on {result['header']['device']}: {result['verdict']} ({versions})"]

@@ -17,6 +17,8 @@ from flashspec_conformance.ledger import FAIL, NOT_DECLARED, PASS, UNTESTABLE, L
 from flashspec_conformance.subject import Subject
 
 CONFORMANT, NOT_CONFORMANT = "conformant", "not conformant"
+PARTIAL = "partial"
+"""A part of the suite was asked for and passed, which says nothing about the rest."""
 SCHEMA = Path(__file__).with_name("report.schema.json")
 LIBRARIES = ("numpy", "scipy", "pytest", "hypothesis", "torch", "triton", "flashspec")
 
@@ -61,7 +63,7 @@ def build(
         "backend": subject.target,
         "spec_version": spec_version,
         "suite_version": SUITE_VERSION,
-        "verdict": CONFORMANT if conformant else NOT_CONFORMANT,
+        "verdict": CONFORMANT if conformant else NOT_CONFORMANT if whole or smoke or failures else PARTIAL,
         "header": header(subject),
         "smoke": {"passed": not smoke, "failures": smoke},
         "selection": "whole" if whole else "partial",

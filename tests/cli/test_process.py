@@ -43,12 +43,19 @@ def environ(**changes: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", **changes}
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does to background jobs: they ignore SIGINT, and so would their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*words: str, texts: list[str], pause: float = 0.0, **options: Any) -> subprocess.Popen[bytes]:
     """The command line on a fake engine in a process of its own."""
     script = FAKE.format(texts=texts, pause=pause)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     options.setdefault("stdin", subprocess.DEVNULL)
+    if sys.platform != "win32":
+        options.setdefault("preexec_fn", heed_interrupts)
     return subprocess.Popen([sys.executable, "-c", script, *words], env=options.pop("env", environ()), **options)
 
 

@@ -39,7 +39,7 @@ def test_a_backend_without_onehot_is_judged_by_the_kind_it_has(conformance: Comm
     report = json.loads(done.stdout)
     verdicts = {c["id"]: c["verdict"] for c in report["clauses"]}
     assert [verdicts[c] for c in ("CAP-1", "ACC-3", "LAY-2")] == ["pass"] * 3
-    assert (report["selection"], report["verdict"], done.returncode) == ("partial", "not conformant", 1)
+    assert (report["selection"], report["verdict"], done.returncode) == ("partial", "partial", 0)
 
 
 @pytest.mark.parametrize("fake", ["null", "always_wrong", "broken"])
@@ -76,6 +76,11 @@ def test_a_run_that_is_cut_short_leaves_no_report_and_names_the_test(
     assert not list(tmp_path.glob("*report*"))
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does to background jobs: they ignore SIGINT, and so would their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_an_interrupted_run_leaves_no_report(tmp_path: Path) -> None:
     """Ctrl-C ends the run and the child, says so in one line, exit status 130."""
@@ -97,6 +102,7 @@ def test_an_interrupted_run_leaves_no_report(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     time.sleep(7)
     os.killpg(started.pid, signal.SIGINT)

@@ -56,7 +56,8 @@ def test_conformance_needs_every_clause_and_every_declared_capability() -> None:
     assert _report(good)["verdict"] == "not conformant"
     assert _report(good, _entry("failed", "ACC-1"), clauses=clauses)["verdict"] == "not conformant"
     assert _report(good, clauses=clauses, smoke=["x: y"])["verdict"] == "not conformant"
-    assert _report(good, clauses=clauses, whole=False)["verdict"] == "not conformant"
+    assert _report(good, clauses=clauses, whole=False)["verdict"] == "partial"
+    assert _report(good, _entry("failed", "ACC-1"), clauses=clauses, whole=False)["verdict"] == "not conformant"
     idle = _report(_entry("passed", "ACC-1", items=_everything()[1:]), clauses=clauses)
     assert (idle["verdict"], idle["unexercised"]) == ("not conformant", [_everything()[0]])
 
