@@ -14,6 +14,8 @@ from flashspec.contract import Backend
 
 torch = pytest.importorskip("torch")
 HAVE_TRITON = find_spec("triton") is not None
+collect_ignore = [] if HAVE_TRITON else ["philox_kernel.py"]
+"""A kernel for the tests, no test: doctest collection would import it."""
 HAVE_GPU = bool(torch.cuda.is_available())
 if HAVE_TRITON and not HAVE_GPU:
     os.environ["TRITON_INTERPRET"] = "1"
