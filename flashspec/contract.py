@@ -258,7 +258,8 @@ class Uniforms:
     sampling: Array
     """uint64 bits. ``[B]`` for ``sample``; ``[B, K + 1]`` for ``verify``, where place j serves a draw at row j."""
     accept: Array | None = None
-    """uint32 coins ``[B, K]`` for ``verify``; place j judges draft j. None for ``sample``."""
+    """uint32 coins ``[B, K]`` for ``verify``; place j judges draft j. None for ``sample``, and for a ``verify``
+    whose method flips no coins (``greedy``, ``path``)."""
 
 
 @attrs.frozen(eq=False)
@@ -267,7 +268,9 @@ class Stream:
 
     Place j of a round reads the Philox4x32-10 block of key ``seed`` and counter
     ``(j, position, sequence, domain)``: word 0 is an accept coin; word 0 (low) and word 1 (high)
-    are a sampling uniform. A request's tokens do not depend on its neighbours in the batch.
+    are a sampling uniform. A request's tokens do not depend on its neighbours in the batch. The
+    method ``path`` names the token instead of the round: its row j reads place 0 of ``position + j``
+    (mod 2**32), the number that plain sampling reads there.
     """
 
     seed: Array
@@ -341,7 +344,7 @@ class Capabilities:
     """What a backend declares. Undeclared is refused with ``CapabilityError``; declared is tested."""
 
     methods: frozenset[str]
-    """Of ``greedy``, ``token``."""
+    """Of ``greedy``, ``token``, ``block``, ``path``."""
     dtypes: frozenset[str]
     """Logits dtypes, of ``float16``, ``bfloat16``, ``float32``, ``float64``."""
     proposals: frozenset[str]
@@ -396,9 +399,17 @@ class Backend(Protocol):
     ) -> Verdict:
         """Judge drafts against raw target logits and emit tokens that follow the target's law.
 
-        ``draft_tokens`` is ``[B, K]`` integers; -1 ends a request's chain there. ``method`` is
-        ``token`` (requests of temperature 0 are judged greedily) or ``greedy`` (all of them must
-        have temperature 0). No host synchronisation.
+        ``draft_tokens`` is ``[B, K]`` integers; -1 ends a request's chain there. No host
+        synchronisation. ``method`` is one of:
+
+        - ``token``: each draft is accepted or rejected by itself (clauses ACC, RES).
+        - ``block``: the longest acceptable prefix of the whole chain (clauses BLK). Emits at least
+          as many tokens on average; reads every row that judges a draft.
+        - ``path``: a token is drawn from each target row, and drafts are accepted while they equal
+          it (clauses PTH). Reads no proposal; what comes out does not depend on the drafts.
+        - ``greedy``: every request has temperature 0.
+
+        Requests of temperature 0 are judged greedily under every method (clause GRD-1).
 
         Raises:
             ContractError: shapes or dtypes that do not fit together.
