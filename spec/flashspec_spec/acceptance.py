@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@clause("ACC-1", "MUST", "A draft x is accepted if and only if U * q(x) < p(x), strictly.")
+@clause("ACC-1", "MUST", "Under token a draft x is accepted if and only if U * q(x) < p(x), strictly.")
 @clause("ACC-2", "MUST", "A draft of p(x) = 0 is always rejected.")
 def accepts(u: Fraction, q_x: Fraction, p_x: Fraction) -> bool:
     """Whether the coin ``0 < u < 1`` accepts.
@@ -31,6 +31,22 @@ def acceptance_probability(p_x: Fraction, q_x: Fraction) -> Fraction:
     return Fraction(1) if p_x >= q_x and p_x > 0 else p_x / q_x
 
 
+@clause(
+    "OPT-1",
+    "SHOULD",
+    "A sampled draft is accepted by the token rule with probability sum min(p, q), the most that any exact rule for"
+    " one draft reaches.",
+    since="1.1",
+)
+def overlap(p: Sequence[Fraction], q: Sequence[Fraction]) -> Fraction:
+    """``sum min(p, q) = 1 - TV(p, q)``: the acceptance of a draft from ``q``.
+
+    >>> overlap([Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)])
+    Fraction(1, 2)
+    """
+    return sum((min(p_v, q_v) for p_v, q_v in zip(p, q, strict=True)), Fraction(0))
+
+
 def acceptance_margin(u: Fraction, q_x: Fraction, p_x: Fraction) -> float:
     """``|U q - p|`` relative to the larger of the two."""
     return float(abs(u * q_x - p_x) / max(u * q_x, p_x))
@@ -39,7 +55,8 @@ def acceptance_margin(u: Fraction, q_x: Fraction, p_x: Fraction) -> float:
 @clause(
     "ACC-3",
     "MUST",
-    "The accepted drafts are the leading run of accepted verdicts; nothing after the first rejection is read.",
+    "Under token the accepted drafts are the leading run of accepted verdicts; nothing after the first rejection is"
+    " read.",
 )
 def leading_run(verdicts: Sequence[bool]) -> int:
     """How many verdicts are true before the first that is not.

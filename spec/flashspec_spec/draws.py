@@ -70,16 +70,21 @@ def draw_bonus(chain: Chain, row: Row, p: list[Fraction], integer: int) -> Chain
     return chain.noting(Status.OK, margin).emitting(token, logprob(p[token]))
 
 
+def draw_masses(chain: Chain, masses: list[Fraction], p: list[Fraction], integer: int) -> Chain:
+    """Emit one token of masses that are not normalised; ``p`` is the target's law, for the log-probability."""
+    u = sampling_uniform(integer)
+    token = tiled_inverse_cdf(masses, u)
+    margin = edge_margin(masses, u, token, inner=False)
+    return chain.noting(Status.OK, margin).emitting(token, logprob(p[token]))
+
+
 def draw_residual(chain: Chain, row: Row, p: list[Fraction], q: list[Fraction], integer: int) -> Chain:
     """Emit one token of what the draft's law left over (RES-1, RES-2)."""
     masses, fallback = after_rejection(p, q)
     if fallback:
         chain = chain.noting(Status.RESIDUAL_FALLBACK, fallback_margin(p, q))
         return draw_bonus(chain, row, p, integer)
-    u = sampling_uniform(integer)
-    token = tiled_inverse_cdf(masses, u)
-    margin = edge_margin(masses, u, token, inner=False)
-    return chain.noting(Status.OK, margin).emitting(token, logprob(p[token]))
+    return draw_masses(chain, masses, p, integer)
 
 
 @clause(

@@ -42,7 +42,7 @@ def _recorded(row: SparseRow | DenseRow, vocabulary: int) -> list[Fraction] | No
 @clause(
     "PRP-5",
     "MUST",
-    "A reached draft with q(x) = 0, or whose q is not a law (a dense row without one; sparse"
+    "Where proposals are read, a reached draft with q(x) = 0, or whose q is not a law (a dense row without one; sparse"
     " probabilities that are no numbers or sum to 1 with an error above 1e-3), is judged as one-hot and"
     " sets INVALID_PROPOSAL.",
 )

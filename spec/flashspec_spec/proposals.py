@@ -25,7 +25,9 @@ NO_DRAFT = -1
 _DIGITS = Context(prec=50)
 
 
-@clause("PRP-1", "MUST", "A one-hot draft x is accepted with probability p(x); its residual is p without x.")
+@clause(
+    "PRP-1", "MUST", "Under token a one-hot draft x is accepted with probability p(x); its residual is p without x."
+)
 @dataclass(frozen=True)
 class OneHotRow:
     """A draft that was not sampled: q is a point mass on it."""
@@ -80,6 +82,22 @@ def sparse_row(ids: Sequence[int], logprobs: Sequence[float]) -> SparseRow:
     numbers = all(lp < math.inf for _, lp in used)
     probs = tuple(Fraction(_DIGITS.exp(Decimal(lp))) for _, lp in used) if numbers else None
     return SparseRow(tuple(v for v, _ in used), probs)
+
+
+@clause(
+    "PRP-8",
+    "MUST",
+    "A draft from a reduced vocabulary has q = 0 at every id outside it; p keeps its full support.",
+    since="1.1",
+)
+def reduced_row(probs: Sequence[Fraction], ids: Sequence[int]) -> SparseRow:
+    """The law of a drafter whose token ``v`` is the target's token ``ids[v]``; tokens without mass are left out.
+
+    >>> reduced_row([Fraction(1, 4), Fraction(0), Fraction(3, 4)], [7, 2, 5])
+    SparseRow(ids=(7, 5), probs=(Fraction(1, 4), Fraction(3, 4)))
+    """
+    used = [(token, mass) for token, mass in zip(ids, probs, strict=True) if mass]
+    return SparseRow(tuple(token for token, _ in used), tuple(mass for _, mass in used))
 
 
 @clause(

@@ -16,7 +16,7 @@ ZERO = Fraction(0)
 @clause(
     "RES-1",
     "MUST",
-    "After a rejection the token is drawn from [p - q]+ renormalised, p and q of the rejected row.",
+    "Under token, after a rejection the token is drawn from [p - q]+ renormalised, p and q of the rejected row.",
 )
 def residual(p: Sequence[Fraction], q: Sequence[Fraction]) -> list[Fraction]:
     """``[V]``: ``max(p - q, 0)``, not normalised.
@@ -30,7 +30,7 @@ def residual(p: Sequence[Fraction], q: Sequence[Fraction]) -> list[Fraction]:
 @clause(
     "RES-2",
     "MUST",
-    "After a rejection whose residual has no mass the token is drawn from p of the rejected row, and"
+    "Under token, after a rejection whose residual has no mass the token is drawn from p of the rejected row, and"
     " RESIDUAL_FALLBACK is set.",
 )
 def after_rejection(p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[list[Fraction], bool]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
 from flashspec_spec.acceptance import acceptance_probability
 from flashspec_spec.clauses import clause
 from flashspec_spec.judged import q_of
-from flashspec_spec.proposals import NO_DRAFT, ProposalRow
+from flashspec_spec.proposals import NO_DRAFT, OneHotRow, ProposalRow
 from flashspec_spec.residual import after_rejection
 
 Tokens: TypeAlias = tuple[int, ...]
@@ -151,3 +151,25 @@ def total_variation(first: JointLaw, second: JointLaw) -> Fraction:
 def lossless(model: Model, gamma: int, rule: Rule = token_rule) -> bool:
     """Whether a rule keeps the target's law on this model, with difference 0."""
     return total_variation(emitted_law(model, gamma, rule), target_law(model, gamma + 1)) == 0
+
+
+@clause(
+    "PRP-9",
+    "MUST",
+    "Any draft may be judged as one-hot, whatever law it was drawn from, and the output keeps the target's law"
+    " exactly. Whether it is may depend on what came before the draft, not on the draft itself unless q(x) = 0.",
+    since="1.1",
+)
+def demoted(model: Model, where: Callable[[Tokens], bool] = lambda _: True) -> Model:
+    """The same drafts, handed over as one-hot after the prefixes that ``where`` names."""
+    return replace(model, claimed=lambda prefix: OneHotRow() if where(prefix) else model.claimed(prefix))
+
+
+def expected_emitted(model: Model, gamma: int, rule: Rule = token_rule) -> Fraction:
+    """The mean number of tokens that one round emits."""
+    ends = (
+        (probability * weight, len(tokens))
+        for drafts, probability in draft_sequences(model, gamma)
+        for tokens, weight in rule(trial_of(model, drafts))
+    )
+    return sum((weight * length for weight, length in ends), Fraction(0))
