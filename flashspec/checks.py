@@ -31,6 +31,12 @@ from flashspec.contract import (
 )
 from flashspec.errors import CapabilityError, ContractError
 
+METHODS = frozenset({"greedy", "token", "block", "path"})
+"""Every method of the contract; a backend declares those that it has."""
+
+COINLESS = frozenset({"greedy", "path"})
+"""Methods that flip no coins: ``Uniforms.accept`` may be None."""
+
 _FILTERS = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 _WORD = 32
 
@@ -69,6 +75,16 @@ def _declared(what: str, given: str, declared: frozenset[str]) -> None:
     if given not in declared:
         listed = ", ".join(sorted(declared)) or "none"
         raise CapabilityError(f"{what} {given!r} is not declared; this backend declares: {listed}")
+
+
+def _method(method: str, declared: frozenset[str]) -> None:
+    # implements: CAP-1
+    if method not in METHODS:
+        raise CapabilityError(
+            f"method {method!r} is unknown; allowed: {', '.join(sorted(METHODS))}; "
+            f"this backend declares: {', '.join(sorted(declared)) or 'none'}"
+        )
+    _declared("method", method, declared)
 
 
 def _within(array: Array, low: int, high: int, name: str) -> None:
@@ -125,7 +141,7 @@ def check_verify(
         CapabilityError: a method, dtype, filter, proposal or device that is not declared.
     """
     # implements: CAP-2
-    _declared("method", method, capabilities.methods)
+    _method(method, capabilities.methods)
     _declared("device", device, capabilities.devices)
     _rank(draft_tokens, 2, "draft_tokens", "[B, K]")
     _integers(draft_tokens, "draft_tokens")
@@ -247,8 +263,11 @@ def _randomness(randomness: Stream | Uniforms, batch: int, longest: int, method:
         _shape(randomness.accept, (batch, longest), "randomness.accept", "[B, K]")
         _integers(randomness.accept, "randomness.accept")
         _within(randomness.accept, 0, 2**32 - 1, "randomness.accept")
-    elif longest and method != "greedy":
-        raise ContractError(f"randomness.accept is None; allowed: uint32 coins [B, K] = {(batch, longest)}")
+    elif longest and method not in COINLESS:
+        raise ContractError(
+            f"randomness.accept is None for method {method!r}; allowed: uint32 coins [B, K] = {(batch, longest)}; "
+            f"None is allowed for {', '.join(sorted(COINLESS))}"
+        )
 
 
 def _stream(stream: Stream, batch: int) -> None:

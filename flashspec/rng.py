@@ -66,6 +66,16 @@ def bits(stream: Stream, domain: int, index: Any) -> U64:
     return low.astype(np.uint64) | (high.astype(np.uint64) << _32)
 
 
+def bits_along(stream: Stream, domain: int, steps: Any) -> U64:
+    """The sampling integers ``[B, n]`` of place 0 at positions ``position + steps`` (mod 2**32), ``steps [n]``."""
+    # implements: PTH-3
+    position = np.asarray(stream.position, np.uint32).astype(np.uint64)[:, None]
+    moved = ((position + np.asarray(steps, np.uint64)) & _LOW).astype(np.uint32)
+    seed, sequence = np.asarray(stream.seed, np.uint64)[:, None], np.asarray(stream.sequence, np.uint32)[:, None]
+    low, high, _, _ = philox((0, moved, sequence, np.uint32(domain)), (seed & _LOW, seed >> _32))
+    return low.astype(np.uint64) | (high.astype(np.uint64) << _32)
+
+
 def draw_bits(draw: Draw) -> U64:
     """The sampling integers ``[B]`` of one draw."""
     return bits(draw.stream, draw.domain, draw.index)

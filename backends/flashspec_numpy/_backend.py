@@ -34,13 +34,14 @@ from flashspec.rng import draw_bits, unit64
 from flashspec_numpy._draw import inverse_cdf
 from flashspec_numpy._join import join
 from flashspec_numpy._law import Stats, fault, law, params
-from flashspec_numpy._verify import Outcome, Request, judge, randomness
+from flashspec_numpy._request import Outcome, Request, randomness
+from flashspec_numpy._verify import judge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CAPABILITIES = Capabilities(
-    methods=frozenset({"greedy", "token"}),
+    methods=frozenset({"greedy", "token", "block", "path"}),
     dtypes=frozenset({"float16", "float32", "float64"}),
     proposals=frozenset({"onehot", "sparse", "dense"}),
     filters=frozenset({"top_k", "top_p", "min_p", "allowed"}),
@@ -102,7 +103,7 @@ class NumpyBackend:
         _host(target_logits, "target_logits")
         check_verify(self.capabilities, target_logits, draft_tokens, proposal, layout, sampling, randomness, method)
         batch, longest = draft_tokens.shape
-        outcomes = _outcomes(target_logits, draft_tokens, proposal, layout, sampling, randomness)
+        outcomes = _outcomes(target_logits, draft_tokens, proposal, layout, sampling, randomness, method)
         return _verdict(outcomes, batch, longest)
 
     def concat(self, proposals: Sequence[Dense]) -> Dense:
@@ -136,10 +137,11 @@ def _outcomes(
     layout: Layout,
     sampling: Sampling,
     source: Stream | Uniforms,
+    method: str,
 ) -> list[Outcome]:
     # implements: LAY-1, LAY-4
     batch, longest = drafts.shape
-    accept, uniform = randomness(source, longest)
+    accept, uniform = randomness(source, longest, method)
     if isinstance(layout, Ragged):
         edges = [int(edge) for edge in layout.cu_rows]
     else:
@@ -159,7 +161,7 @@ def _outcomes(
             partial(accept, b),
             partial(uniform, b),
         )
-        outcomes.append(judge(request))
+        outcomes.append(judge(request, method))
     return outcomes
 
 

@@ -34,10 +34,11 @@ from flashspec_torch._carry import host_sampling, joined, on_host, tensor
 from flashspec_torch._host_sample import sample_host
 from flashspec_torch._host_verify import verify_host
 from flashspec_torch._join import join, owned
-from flashspec_torch._verify import sample_rows, verify_rows
+from flashspec_torch._sample import sample_rows
+from flashspec_torch._verify import verify_rows
 
 CAPABILITIES = Capabilities(
-    methods=frozenset({"greedy", "token"}),
+    methods=frozenset({"greedy", "token", "block", "path"}),
     dtypes=frozenset({"float16", "bfloat16", "float32", "float64"}),
     proposals=frozenset({"onehot", "sparse", "dense"}),
     filters=frozenset({"top_k", "top_p", "min_p", "allowed"}),
@@ -118,11 +119,11 @@ class TorchBackend:
         _one_device(where, rows)
         cu_rows = seen.cu_rows if isinstance(seen, Ragged) else None
         if lazy:
-            return verify_host(rows, cu_rows, on_host(draft_tokens), where, known, randomness)
+            return verify_host(rows, cu_rows, on_host(draft_tokens), where, known, randomness, method)
         drafts = tensor(draft_tokens, rows.device, torch.int64)
         if rows.numel() == 0:
             return _nothing(drafts)
-        return verify_rows(rows, cu_rows, drafts, where, known, randomness)
+        return verify_rows(rows, cu_rows, drafts, where, known, randomness, method)
 
     def concat(self, proposals: Sequence[Dense]) -> Dense:
         """Join proposals of consecutive ``sample`` calls along the draft axis, as copies."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,6 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from flashspec.contract import NO_TOKEN, TILE
+
+F64: TypeAlias = npt.NDArray[np.float64]
 
 
 def draw(masses: Tensor, uniform: Tensor) -> Tensor:
@@ -36,22 +41,28 @@ def _first(masses: Tensor, edges: Tensor, threshold: Tensor) -> Tensor:
     return torch.where(past.any(-1), past.to(torch.int8).argmax(-1), last)
 
 
-def draw_one(masses: npt.NDArray[np.float64], uniform: float) -> int:
+def draw_one(masses: F64, uniform: float) -> int:
     """The place drawn from one row of masses on the host; -1 if there is no mass."""
     # implements: SMP-1, SMP-3
     full = masses.size - masses.size % TILE
     sums = np.append(masses[:full].reshape(-1, TILE).sum(1), masses[full:].sum())
+    return draw_tile(sums, lambda start, stop: masses[start:stop], uniform)
+
+
+def draw_tile(sums: F64, inside_of: Callable[[int, int], F64], uniform: float) -> int:
+    """The place drawn from tiles of mass ``sums``; only the masses of the tile that is hit are asked for."""
+    # implements: SMP-1, SMP-3
     edges = np.cumsum(sums)
     threshold = uniform * float(edges[-1])
     tile = _first_one(sums, edges, threshold)
     if tile < 0:
         return NO_TOKEN
-    inside = masses[tile * TILE : (tile + 1) * TILE]
+    inside = inside_of(tile * TILE, (tile + 1) * TILE)
     before = float(edges[tile - 1]) if tile else 0.0
     return tile * TILE + _first_one(inside, np.cumsum(inside), threshold - before)
 
 
-def _first_one(masses: npt.NDArray[np.float64], edges: npt.NDArray[np.float64], threshold: float) -> int:
+def _first_one(masses: F64, edges: F64, threshold: float) -> int:
     # implements: SMP-2
     place = int(np.searchsorted(edges, threshold, side="right"))
     if place < masses.size and masses[place] > 0:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from flashspec.contract import Sampling, Status
+from flashspec.contract import TILE, Sampling, Status
 from flashspec_torch._carry import unpacked
 
 Row: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -54,6 +54,8 @@ class Law:
     cut_logit: float
     cut_id: int
     ids: Ids | None = None
+    tiles: F64 | None = None
+    """Sums of ``w`` over the tiles of the row, adding up to ``mass``; None where a filter is on."""
 
 
 def given(sampling: Sampling, request: int, row: int, vocab: int) -> Given:
@@ -105,9 +107,18 @@ def law(row: Tensor, what: Given) -> Law | Status:
         # implements: TMP-2, GRD-1
         return Law(logits, 1.0, top, 1.0, top, best, np.array([best]))
     if what.top_k == 0 and what.top_p == 1 and what.min_p == 0:
-        mass = float(_rough(logits, top, what).sum(dtype=np.float64))
-        return Law(logits, what.temperature, top, mass, -math.inf, logits.size - 1)
+        tiles = tile_sums(_rough(logits, top, what))
+        last = logits.size - 1
+        return Law(logits, what.temperature, top, float(tiles.sum()), -math.inf, last, tiles=tiles)
     return _filtered(logits, top, what)
+
+
+def tile_sums(values: Row) -> F64:
+    """Float64 sums over the tiles of a row."""
+    # implements: SMP-3
+    full = values.size - values.size % TILE
+    whole = values[:full].reshape(-1, TILE).sum(1, dtype=np.float64)
+    return whole if full == values.size else np.append(whole, values[full:].sum(dtype=np.float64))
 
 
 def _rough(logits: Row, top: float, what: Given) -> Row:
@@ -187,4 +198,10 @@ def masses(found: Law, ids: Ids | None) -> F64:
         places = np.arange(logits.size) if ids is None else ids
         kept = (logits > found.cut_logit) | ((logits == found.cut_logit) & (places <= found.cut_id))
         logits = np.where(kept, logits, -np.inf)
+    return weights(logits, found.max, found.temperature).astype(np.float64, copy=False)
+
+
+def part(found: Law, start: int, stop: int) -> F64:
+    """``w`` in float64 of a stretch of a row without a filter."""
+    logits = found.logits[start:stop].astype(np.float64)
     return weights(logits, found.max, found.temperature).astype(np.float64, copy=False)

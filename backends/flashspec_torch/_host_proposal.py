@@ -80,10 +80,10 @@ def parts(proposal: Proposal) -> tuple[int | Array, Sparse | None, Dense | None]
     return (KIND_DENSE, None, proposal) if isinstance(proposal, Dense) else (KIND_ONEHOT, None, None)
 
 
-def residual(target: Law, q: Source | None, draft: int) -> F64:
-    """``[p - q]+`` on the target's kept ids (on the whole vocabulary where no filter listed them)."""
-    # implements: RES-1
-    p = masses(target, target.ids) / target.mass
+def residual(target: Law, q: Source | None, draft: int, scale: float = 1.0) -> F64:
+    """``[scale * p - q]+`` on the target's kept ids (on the whole vocabulary where no filter listed them)."""
+    # implements: RES-1, BLK-2
+    p = masses(target, target.ids) * (scale / target.mass)
     if q is None:
         # implements: PRP-1
         p[_place(target, draft)] = 0.0

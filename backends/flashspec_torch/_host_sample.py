@@ -9,8 +9,8 @@ from torch import Tensor
 
 from flashspec.contract import NO_TOKEN, Draw, RowStats, Sampling, Status, Uniforms
 from flashspec_torch._carry import on_host
+from flashspec_torch._host_call import draw_law, stream_block, unit_of
 from flashspec_torch._host_law import Law, given, law, log_probability
-from flashspec_torch._host_verify import draw_law, stream_block, unit_of
 
 _LAWLESS = (-math.inf, 0.0, math.inf, NO_TOKEN)
 

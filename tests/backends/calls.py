@@ -120,7 +120,9 @@ def random_call(seed: int, batch: int, longest: int, vocab: int) -> Call:
     )
 
 
-def judge(backend: Backend, call: Call, dtype: str, device: str = "cpu", padded: bool = False) -> Verdict:
+def judge(
+    backend: Backend, call: Call, dtype: str, device: str = "cpu", padded: bool = False, method: str = "token"
+) -> Verdict:
     """The backend's verdict."""
 
     def put(values: npt.NDArray[Any], kind: str) -> Any:
@@ -138,18 +140,19 @@ def judge(backend: Backend, call: Call, dtype: str, device: str = "cpu", padded:
     if sampling.allowed is not None:
         sampling = attrs.evolve(sampling, allowed=put(sampling.allowed, "int32"))
     drafts = put(call.drafts, "int64")
-    return backend.verify(put(rows, dtype), drafts, proposal, layout, sampling, randomness)
+    return backend.verify(put(rows, dtype), drafts, proposal, layout, sampling, randomness, method)
 
 
-def answers(call: Call) -> list[Outcome]:
+def answers(call: Call, method: str = "token") -> list[Outcome]:
     """What the spec says of each request."""
-    return [_answer(call, b) for b in range(len(call.counts))]
+    return [_answer(call, b, method) for b in range(len(call.counts))]
 
 
-def _answer(call: Call, b: int) -> Outcome:
+def _answer(call: Call, b: int, method: str) -> Outcome:
     rows = [_row(call, b, r) for r in range(call.first[b], call.first[b + 1])]
     proposals = [_proposal(call, b, j) for j in range(call.drafts.shape[1])]
-    return verify(rows, call.drafts[b].tolist(), proposals, call.coins[b].tolist(), call.integers[b].tolist())
+    coins, integers = call.coins[b].tolist(), call.integers[b].tolist()
+    return verify(rows, call.drafts[b].tolist(), proposals, coins, integers, method=method)
 
 
 def _row(call: Call, b: int, row: int) -> Row:
@@ -170,12 +173,12 @@ def _proposal(call: Call, b: int, j: int) -> ProposalRow:
     return dense_row(call.dense[b, j].tolist(), *numbers)
 
 
-def compare(backend: Backend, call: Call, got: Verdict) -> int:
+def compare(backend: Backend, call: Call, got: Verdict, method: str = "token") -> int:
     """Require the spec's answers outside the tolerance; return how many requests were compared."""
     tokens, logs = backend.to_numpy(got.tokens), backend.to_numpy(got.logprobs)
     counts = [backend.to_numpy(a) for a in (got.num_accepted, got.num_emitted, got.status)]
     compared = 0
-    for b, wanted in enumerate(answers(call)):
+    for b, wanted in enumerate(answers(call, method)):
         if wanted.margin <= TOLERANCE:
             continue
         compared += 1

@@ -46,3 +46,31 @@ def test_rejections_at_every_place_are_the_specs(backend: Backend) -> None:
         accepted = backend.to_numpy(got.num_accepted)
         ended |= {(int(kind), int(n)) for kind, n in zip(call.kind, accepted, strict=True)}
     assert ended == {(kind, n) for kind in range(3) for n in range(4)}
+
+
+@pytest.mark.clause("BLK-1", "BLK-2", "BLK-3", "PTH-1", "PTH-2", "GRD-1")
+@pytest.mark.parametrize("method", ["block", "path"])
+@fixed
+@given(seed=SEEDS, batch=st.integers(0, 5), longest=st.integers(0, 5), vocab=st.sampled_from([1, 2, 3, 5, 33]))
+def test_block_and_path_are_the_specs(
+    backend: Backend, method: str, seed: int, batch: int, longest: int, vocab: int
+) -> None:
+    """Ragged calls with every kind of proposal, filter and fault get the spec's tokens under both methods."""
+    call = random_call(seed, batch, longest, vocab)
+    compare(backend, call, judge(backend, call, "float32", method=method), method)
+
+
+@pytest.mark.clause("BLK-1", "BLK-2")
+def test_block_ends_at_every_place_as_the_spec(backend: Backend) -> None:
+    """Longer chains over few tokens end at each place under each kind of proposal, and differ from ``token``."""
+    ended: set[tuple[int, int]] = set()
+    longer = 0
+    for seed in range(60):
+        call = random_call(seed, 6, 3, 4)
+        got = judge(backend, call, "float32", method="block")
+        compare(backend, call, got, "block")
+        accepted = backend.to_numpy(got.num_accepted)
+        ended |= {(int(kind), int(n)) for kind, n in zip(call.kind, accepted, strict=True)}
+        longer += int((accepted > backend.to_numpy(judge(backend, call, "float32").num_accepted)).sum())
+    assert ended == {(kind, n) for kind in range(3) for n in range(4)}
+    assert longer > 0

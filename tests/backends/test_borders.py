@@ -195,3 +195,29 @@ def test_concat_refuses_misfits(backend: Backend) -> None:
     for wrong in ([], [first, step(5, 0.7)], [first, step(4, 1.3)], [first, step(4, 0.7, "float16")]):
         with pytest.raises(ContractError, match="concat was given"):
             backend.concat(wrong)
+
+
+@pytest.mark.parametrize("method", ["bloc", "tree", ""])
+def test_an_unknown_method_is_named(backend: Backend, method: str) -> None:
+    """The message has the name that was given and every name that is allowed."""
+    call = {k: v for k, v in good().items() if k not in {"capabilities", "target_logits"}}
+    logits = backend.asarray(rows(B, K + 1, V), "float32")
+    with pytest.raises(CapabilityError, match=rf"{method!r} is unknown; allowed: block, greedy, path, token"):
+        backend.verify(logits, method=method, **call)
+
+
+def test_a_method_that_is_not_declared_is_named() -> None:
+    """A known method of a backend without it is refused with what it declares."""
+    with pytest.raises(CapabilityError, match="method 'block' is not declared; this backend declares: greedy, token"):
+        check_verify(**good(), method="block")
+
+
+@pytest.mark.parametrize("method", ["token", "block"])
+def test_coins_may_be_missing_only_where_none_is_flipped(backend: Backend, method: str) -> None:
+    """``path`` and ``greedy`` do without coins; the others say who may."""
+    call = {k: v for k, v in good().items() if k not in {"capabilities", "target_logits"}}
+    call["randomness"] = Uniforms(np.zeros((B, K + 1), np.uint64))
+    logits = backend.asarray(rows(B, K + 1, V), "float32")
+    with pytest.raises(ContractError, match=f"accept is None for method '{method}'.*None is allowed for greedy, path"):
+        backend.verify(logits, method=method, **call)
+    assert backend.to_numpy(backend.verify(logits, method="path", **call).num_emitted).tolist() == [4, 4]

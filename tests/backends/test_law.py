@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
 
-from flashspec.contract import TILE, Backend, Dense, Domain, Sampling, Status, Stream, Uniforms
+from flashspec.contract import TILE, Backend, Dense, Domain, OneHot, Padded, Sampling, Status, Stream, Uniforms
 from flashspec_numpy import _draw as numpy_draw
 from flashspec_torch import _draw as torch_draw
 
@@ -154,3 +155,65 @@ def test_a_scan_that_wobbles_chooses_no_empty_token() -> None:
     masses = torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64)
     edges = torch.tensor([[1.0, 1.0000001, 2.0]], dtype=torch.float64)
     assert int(torch_draw._first(masses, edges, torch.tensor([1.0], dtype=torch.float64))) == 2
+
+
+@pytest.mark.clause("PTH-2", "PTH-3")
+@pytest.mark.parametrize("vocab", [5, 1023, 2049])
+@pytest.mark.parametrize("knobs", [{}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
+def test_path_is_plain_sampling_bit_for_bit(backend: Backend, vocab: int, knobs: dict[str, Any]) -> None:
+    """64 rows judged at once, eight by eight, give what ``sample`` draws from each row with the same counters."""
+    rows = np.stack([rows_of(vocab, seed) for seed in range(64)])
+    position = 2**32 - 3
+    stream = Stream.of([9] * 8, [position + 0] * 8, range(8))
+    after = np.array([(position + j) % 2**32 for j in range(8)])
+    alone = Stream.of([9] * 64, np.tile(after, 8).tolist(), np.repeat(np.arange(8), 8).tolist())
+    drawn = backend.sample(
+        backend.asarray(rows, "float32"), Sampling.of(64, temperature=1.3, **knobs), alone.draw(Domain.BONUS)
+    )
+    text = backend.to_numpy(drawn.tokens).reshape(8, 8)
+    judged = backend.verify(
+        backend.asarray(rows.reshape(8, 8, vocab), "float32"),
+        backend.asarray(text[:, :-1], "int64"),
+        OneHot(),
+        Padded(),
+        Sampling.of(8, temperature=1.3, **knobs),
+        stream,
+        "path",
+    )
+    assert backend.to_numpy(judged.tokens).tolist() == text.tolist()
+    np.testing.assert_array_equal(backend.to_numpy(judged.logprobs).ravel(), backend.to_numpy(drawn.logprobs))
+
+
+def two_tokens(backend: Backend, seed: int, points: int) -> tuple[FLOATS, FLOATS]:
+    """The law of two tokens out of ``block`` over all drafts and evenly spread numbers, and the target's."""
+    rng, vocab = np.random.default_rng(seed), 3
+    one, two, three = (np.full(vocab, 0.5),) * 3
+    p = [rng.dirichlet(one), rng.dirichlet(two, vocab), rng.dirichlet(three, (vocab, vocab))]
+    q = [rng.dirichlet(one), rng.dirichlet(two, vocab)]
+    ratio = 1.2207440846057596  # the root of x**4 = x + 1: multiples of its inverse powers fill the cube evenly
+    grid = (np.arange(points)[:, None] * ratio ** -np.arange(1.0, 4.0) + 0.5) % 1
+    coins = backend.asarray((grid[:, :2] * 2**32).astype(np.uint32), "uint32")
+    integers = backend.asarray((np.repeat(grid[:, 2:], 3, 1) * 2**63).astype(np.uint64) * np.uint64(2), "uint64")
+    law = np.zeros((vocab, vocab))
+    for a, b in np.ndindex(vocab, vocab):
+        rows, dense = np.log(np.stack([p[0], p[1][a], p[2][a, b]])), np.log(np.stack([q[0], q[1][a]]))
+        got = backend.verify(
+            backend.asarray(np.tile(rows, (points, 1, 1)), "float64"),
+            backend.asarray(np.tile(np.array([a, b]), (points, 1)), "int64"),
+            Dense(backend.asarray(np.tile(dense, (points, 1, 1)), "float64"), Sampling.of(points)),
+            Padded(),
+            Sampling.of(points),
+            Uniforms(integers, coins),
+            "block",
+        )
+        weight = q[0][a] * q[1][a, b] / points
+        for first, second in backend.to_numpy(got.tokens)[:, :2]:
+            law[first] += weight * (p[1][first] if second < 0 else np.arange(vocab) == second)
+    return law, p[0][:, None] * p[1]
+
+
+@pytest.mark.clause("BLK-1", "BLK-2")
+def test_block_keeps_the_law_of_two_tokens(backend: Backend) -> None:
+    """Over all drafts and 600 evenly spread coins and integers, two tokens follow the target to 0.008."""
+    law, target = two_tokens(backend, seed=12, points=600)
+    np.testing.assert_allclose(law, target, atol=0.008)

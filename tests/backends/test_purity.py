@@ -79,11 +79,12 @@ def sampled(backend: Backend, given: dict[str, Any]) -> Sample:
 
 
 @pytest.mark.clause("PUR-1", "PUR-2")
-def test_verify_is_pure(backend: Backend) -> None:
+@pytest.mark.parametrize("method", ["token", "block", "path"])
+def test_verify_is_pure(backend: Backend, method: str) -> None:
     """Arguments keep every byte, results share no memory with them or each other, and repeat."""
     given = inputs(backend)
     before = [frozen(backend, v) for v in given.values()]
-    first, second = backend.verify(**given), backend.verify(**given)
+    first, second = backend.verify(**given, method=method), backend.verify(**given, method=method)
     assert [frozen(backend, v) for v in given.values()] == before
     assert frozen(backend, first) == frozen(backend, second)
     assert not any(overlap(spans(first), spans(v)) for v in given.values())
@@ -121,10 +122,11 @@ def test_row_stride_does_not_matter(backend: Backend, dtype: str) -> None:
 
 
 @pytest.mark.clause("RNG-4", "LAY-1")
-def test_neighbours_have_no_influence(backend: Backend) -> None:
+@pytest.mark.parametrize("method", ["token", "block", "path"])
+def test_neighbours_have_no_influence(backend: Backend, method: str) -> None:
     """A request judged alone gets the tokens that it gets in a batch."""
     given = inputs(backend)
-    together = backend.verify(**given)
+    together = backend.verify(**given, method=method)
     words, s = -(-VOCAB // 32), given["sampling"]
     for b in range(BATCH):
         one = slice(b, b + 1)
@@ -145,5 +147,6 @@ def test_neighbours_have_no_influence(backend: Backend) -> None:
             Padded(),
             cut(s, own),
             Stream(stream.seed[one], stream.position[one], stream.sequence[one]),
+            method,
         )
         assert backend.to_numpy(alone.tokens)[0].tolist() == backend.to_numpy(together.tokens)[b].tolist()
