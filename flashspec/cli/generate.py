@@ -17,6 +17,7 @@ from flashspec.cli.prompt import read_prompt
 from flashspec.cli.summary import report_of, tables
 from flashspec.cli.wiring import Wiring
 from flashspec.decoding import Request, Result
+from flashspec.decoding.method import AUTO, check_method
 from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS, check_spec
 from flashspec.errors import ContractError
 
@@ -37,6 +38,8 @@ class Options:
     """What chooses the draft of each step; fixed:DRAFT/LENGTH always plays that one."""
     backend: str | None = None
     """Verifier by name or module:attr; unnamed, the best for the device."""
+    method: str = AUTO
+    """Acceptance rule: token, block or path; auto: path where no draft is sampled, else token. All are exact."""
     temperature: float = 0.0
     """0 is greedy; above, the target's law is sampled."""
     top_k: int = 0
@@ -46,7 +49,7 @@ class Options:
     min_p: float = 0.0
     """Keep tokens of at least this fraction of the largest probability; 0 keeps all."""
     seed: int = 0
-    """Key of all randomness; same seed, machine and kept cost table: same text."""
+    """Key of all randomness. Where no draft is sampled, a seed's text is that of plain decoding with it."""
     max_new_tokens: int = 256
     """Stop after this many tokens."""
     min_new_tokens: int = 0
@@ -118,6 +121,7 @@ def check(options: Options) -> None:
     Request(prompt_ids=(0,), **options.request())
     if options.draft_max < 1:
         raise ContractError(f"draft_max is {options.draft_max}; allowed: an integer >= 1; --draft none is plain")
+    check_method(options.method)
     for draft in options.drafts():
         check_spec(draft)
     selectors.from_spec(options.selector)
@@ -166,6 +170,7 @@ def _build(wiring: Wiring, loaded: Any, options: Options, drafts: tuple[str, ...
         selector=options.selector,
         backend=options.backend,
         recalibrate=options.recalibrate,
+        method=options.method,
     )
 
 

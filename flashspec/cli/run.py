@@ -20,6 +20,8 @@ def main(argv: Sequence[str] | None = None, wiring: Wiring | None = None) -> int
     call, the library itself if None.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:
+        return _complain("standard output is closed; send it to a file or to /dev/null", FAILED)
     _print_anything()
     try:
         job = parse(words)
@@ -42,7 +44,8 @@ def main(argv: Sequence[str] | None = None, wiring: Wiring | None = None) -> int
 
 
 def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"error: {message}\n")
+    if sys.stderr is not None:
+        sys.stderr.write(f"error: {message}\n")
     return code
 
 

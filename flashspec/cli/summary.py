@@ -29,6 +29,7 @@ def report_of(
         "target": options.target,
         "seed": request.seed,
         "selector": options.selector,
+        "method": speculator.engine.method,
         "drafts": list(options.drafts()),
         "draft_max": options.draft_max,
         "dtype": loaded.dtype,

@@ -60,6 +60,7 @@ def commit(
     extra: ExtraStop | None = None,
 ) -> tuple[Output, int]:
     """Append emitted tokens until one ends the request; returns the output and how many were kept."""
+    # implements: STP-2
     kept = 0
     for token in emitted:
         if output.finish_reason is not None:

@@ -38,6 +38,8 @@ class Engine:
     decode: Decode
     clock: Callable[[], float]
     extra_stop: ExtraStop | None = None
+    method: str = "token"
+    """The acceptance rule: ``token``, ``block`` or ``path`` (see ``decoding.method``)."""
 
 
 @attrs.frozen(eq=False)
@@ -170,7 +172,7 @@ def _verify(
         sampling = attrs.evolve(sampling, allowed=backend.asarray(mask, "int32", lm.device))
     drafts = backend.asarray(np.array([draft.tokens], np.int64).reshape(1, rows - 1), "int64", lm.device)
     proposal: Proposal = OneHot() if draft.proposal is None else draft.proposal
-    verdict = backend.verify(logits, drafts, proposal, Padded(), sampling, stream, "token")
+    verdict = backend.verify(logits, drafts, proposal, Padded(), sampling, stream, engine.method)
     tokens = [int(t) for t in backend.to_numpy(verdict.tokens)[0] if t >= 0]
     accepted = int(backend.to_numpy(verdict.num_accepted)[0])
     return cache, tuple(tokens), accepted, int(backend.to_numpy(verdict.status)[0])
@@ -233,6 +235,8 @@ def step(engine: Engine, request: Request, state: State) -> tuple[State, Info]:
         runs=_runs(engine, free, emitted[:kept]),
         seconds=seconds,
         context=context,
+        propensity=chosen.propensity,
+        scale=chosen.scale,
     )
     learned = engine.selector.update(state.selector, observation)
     info = Info(

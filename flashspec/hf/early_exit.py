@@ -15,7 +15,8 @@ def truncate(model: Any, layers: int) -> Any:
 
     Raises:
         ContractError: ``layers`` is not between 1 and one less than the model's layers.
-        CapabilityError: a model whose decoder does not keep its layers in ``layers``.
+        CapabilityError: a model whose decoder does not keep its layers in ``layers``, or whose configuration
+            refuses so few of them.
     """
     config = copy.deepcopy(model.config)
     text = config.get_text_config()
@@ -26,8 +27,13 @@ def truncate(model: Any, layers: int) -> Any:
     kinds = getattr(text, "layer_types", None)
     if kinds is not None:
         text.layer_types = list(kinds)[:layers]
-    with torch.device("meta"):
-        short = type(model)(config)
+    try:
+        with torch.device("meta"):
+            short = type(model)(config)
+    except ValueError as error:
+        raise CapabilityError(
+            f"{type(model).__name__} cannot be cut after {layers} layers: {error}; leave the early-exit draft out"
+        ) from error
     names = {name for name, _ in (*short.named_parameters(), *short.named_buffers())}
     missing = names - {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     if missing:

@@ -39,12 +39,16 @@ def _integer(name: str, argument: str, default: int) -> int:
     return int(argument)
 
 
+def _named(kind: str, argument: str) -> str:
+    return f"{kind}:{argument}" if argument else kind
+
+
 def _ngram(context: PoolContext, argument: str) -> Drafter:
-    return NGram(longest=_integer("ngram", argument, 3))
+    return NGram(_named("ngram", argument), _integer("ngram", argument, 3))
 
 
 def _suffix(context: PoolContext, argument: str) -> Drafter:
-    return Suffix(longest=_integer("suffix", argument, 32))
+    return Suffix(_named("suffix", argument), _integer("suffix", argument, 32))
 
 
 def _early_exit(context: PoolContext, argument: str) -> Drafter:
@@ -72,12 +76,13 @@ def drafter(context: PoolContext, spec: str) -> Drafter:
 
     Raises:
         UnknownName: no such kind; the known ones are listed.
+        BackendUnavailable: a factory that cannot be loaded; the message has the reason.
         ContractError: an argument that the kind does not take.
         CapabilityError: a draft model whose vocabulary is not the target's.
         ModelError: weights that cannot be had.
     """
     kind, argument = check_spec(spec)
-    factory = BUILT_IN.get(kind) or registry.load(registry.entries(registry.DRAFTERS)[kind])
+    factory = BUILT_IN.get(kind) or registry.load(registry.entries(registry.DRAFTERS).get(kind, kind))
     return shorten(factory(context, argument), context.draft_max)
 
 

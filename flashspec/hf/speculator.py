@@ -12,6 +12,7 @@ from flashspec import registry, selectors
 from flashspec.contract import Backend
 from flashspec.decoding import Engine, Generation, Request, Result
 from flashspec.decoding.loop import Trace, generate
+from flashspec.decoding.method import AUTO, method_of
 from flashspec.decoding.text import Decode
 from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS
 from flashspec.errors import CapabilityError
@@ -53,6 +54,7 @@ class Speculator:
         selector: str | selectors.Selector = "cht",
         backend: str | None = None,
         recalibrate: bool = False,
+        method: str = AUTO,
     ) -> Speculator:
         """Load the drafts, measure (or read) what steps cost here, and fix the pool.
 
@@ -63,6 +65,7 @@ class Speculator:
             selector: a name of ``flashspec.selectors``, ``fixed:DRAFT/LENGTH``, or a selector.
             backend: a backend's name or ``module:attr``; None takes the best for the device.
             recalibrate: measure the costs again even if a table is kept.
+            method: acceptance rule, ``token``, ``block``, ``path`` or ``auto`` (see ``decoding.method``).
 
         Raises:
             UnknownName: a draft, selector or backend that is not known.
@@ -88,6 +91,7 @@ class Speculator:
             cost=table.of(arms),
             decode=decoder(target.tokenizer),
             clock=time.perf_counter,
+            method=method_of(method, verifier.capabilities.methods, drafters),
         )
         return cls(target, engine)
 

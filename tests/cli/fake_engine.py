@@ -50,7 +50,7 @@ class Engine:
     requests: list[Request] = attrs.Factory(list)
     benches: list[list[str]] = attrs.Factory(list)
 
-    engine: Any = SimpleNamespace(backend=SimpleNamespace(name="numpy"))
+    engine: Any = SimpleNamespace(backend=SimpleNamespace(name="numpy"), method="path")
 
     def load(self, name: str, **options: Any) -> Any:
         """A loaded nothing."""

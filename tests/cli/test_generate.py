@@ -75,16 +75,18 @@ def test_every_option_reaches_the_engine(run: Run, engine: Engine) -> None:
         "--draft-max", "5", "--selector", "ucb1", "--backend", "numpy", "--temperature", "0.7", "--top-k", "40",
         "--top-p", "0.9", "--min-p", "0.05", "--seed", "18446744073709551615", "--max-new-tokens", "33",
         "--min-new-tokens", "3", "--stop", "END", "--stop", "\n\n", "--no-chat", "--dtype", "float32",
-        "--device", "cpu", "--threads", "2", "--recalibrate",
+        "--device", "cpu", "--threads", "2", "--recalibrate", "--method", "block",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     name, options = engine.loads[0]
     del options["progress"]
     assert (name, options) == ("some/model", {"dtype": "float32", "device": "cpu", "threads": 2})
     assert engine.prompts == [("Hi", False)]
-    assert engine.builds == [
-        (("ngram:4", "model:some/small"), {"draft_max": 5, "selector": "ucb1", "backend": "numpy", "recalibrate": True})
-    ]
+    drafts, built = engine.builds[0]
+    assert drafts == ("ngram:4", "model:some/small")
+    assert built == {
+        "draft_max": 5, "selector": "ucb1", "backend": "numpy", "recalibrate": True, "method": "block",
+    }  # fmt: skip
     request = engine.requests[0]
     assert (request.temperature, request.top_k, request.top_p, request.min_p) == (0.7, 40, 0.9, 0.05)
     assert (request.seed, request.max_new_tokens, request.min_new_tokens) == (2**64 - 1, 33, 3)
@@ -199,6 +201,7 @@ def test_prompt_that_begins_with_a_hyphen(run: Run, engine: Engine) -> None:
         (("--stop", ""), "stop string is empty"),
         (("--draft-max", "0"), "draft_max is 0; allowed"),
         (("--selector", "best"), "unknown selector 'best'; known: "),
+        (("--method", "typical"), "method is 'typical'; allowed: auto, token, block, path"),
         (("--backend", "cuda"), "unknown backend 'cuda'; known: "),
         (("--nonsense",), "--nonsense"),
         (("--threads", "two"), "'two' is not an integer"),

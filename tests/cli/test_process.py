@@ -92,6 +92,18 @@ def test_full_disk_under_standard_output_is_one_line() -> None:
 
 
 @POSIX
+def test_a_closed_standard_output_is_one_line() -> None:
+    """Started without a standard output, the command says so instead of failing at its end."""
+    process = subprocess.Popen(
+        ["sh", "-c", 'exec "$0" -P -m flashspec models >&-', sys.executable], env=environ(), stderr=subprocess.PIPE
+    )
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (
+        1, b"error: standard output is closed; send it to a file or to /dev/null\n",
+    )  # fmt: skip
+
+
+@POSIX
 @pytest.mark.parametrize("no_color", [False, True])
 def test_terminal_shows_the_table_on_standard_error(no_color: bool) -> None:
     """On a terminal a table follows on standard error; NO_COLOR takes the colours away, not the table."""

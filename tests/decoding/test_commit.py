@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from flashspec.decoding.commit import Output, commit, finish, show
 from flashspec.decoding.request import Request
+from flashspec_spec.truncation import cut_text
 
 
 def decode(ids: Sequence[int]) -> str:
@@ -42,6 +44,19 @@ def test_a_step_is_cut_after_the_first_token_that_ends_the_request(
     output, count = commit(Output(), emitted, request(**fields), decode)
     assert (count, output.finish_reason, output.text) == (kept, reason, text)
     assert output.token_ids == tuple(emitted[:kept])
+
+
+@pytest.mark.clause("STP-2")
+@pytest.mark.parametrize("budget", range(1, 6))
+@pytest.mark.parametrize("stops", [(), (2,), (0, 1)])
+def test_what_is_kept_is_the_cut_text_of_the_spec(stops: tuple[int, ...], budget: int) -> None:
+    """Every text of four tokens over three ids, cut into every pair of steps."""
+    for tokens in itertools.product(range(3), repeat=4):
+        for split in range(5):
+            output = Output()
+            for emitted in (tokens[:split], tokens[split:]):
+                output, _ = commit(output, emitted, request(eos_ids=stops, max_new_tokens=budget), decode)
+            assert output.token_ids == cut_text(tokens, frozenset(stops), budget)
 
 
 @pytest.mark.parametrize("split", [1, 2, 3])

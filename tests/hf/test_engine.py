@@ -106,6 +106,26 @@ def test_a_draft_with_two_ids_swapped_is_refused(tiny: Make, tmp_path: Any) -> N
         Speculator.build(loaded, [f"model:{tmp_path / 'swapped'}"])
 
 
+def test_two_settings_of_one_draft_are_two_drafts(tiny: Make) -> None:
+    """``ngram:2`` and ``ngram:5`` have names of their own; the default has the plain name."""
+    speculator = Speculator.build(tiny(), ["ngram", "ngram:2", "ngram:5", "suffix:8"])
+    assert speculator.engine.arms.drafts == ("none", "ngram", "ngram:2", "ngram:5", "suffix:8")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_seed_has_one_text_whatever_copies_were_drafted(tiny: Make, backend: str) -> None:
+    """Under the method that copied drafts get by themselves, sampled text in float32 is that of plain decoding."""
+    loaded = tiny()
+    texts = set()
+    for drafts in ([], ["ngram"], ["ngram", "suffix"]):
+        speculator = Speculator.build(loaded, drafts, draft_max=6, selector="random", backend=backend)
+        assert speculator.engine.method == "path"
+        asked = speculator.default_request(PROMPTS[0], max_new_tokens=40, temperature=0.7, top_k=5, seed=3, eos_ids=())
+        texts.add(speculator.generate(asked).token_ids)
+    assert len(texts) == 1
+    assert Speculator.build(loaded, ["early-exit:1"]).engine.method == "token"
+
+
 @pytest.mark.parametrize(
     ("drafts", "options", "error", "words"),
     [
