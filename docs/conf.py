@@ -20,7 +20,7 @@ copyright = "2026, The FlashSpec authors"
 version = release = flashspec.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "examples"]
 suppress_warnings = ["toc.empty_glob"]
 html_theme = "furo"
 html_title = f"FlashSpec {release}"

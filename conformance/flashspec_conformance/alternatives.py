@@ -17,6 +17,7 @@ from flashspec_conformance.case import F64
 from flashspec_conformance.plain import judge as plain
 from flashspec_conformance.plain import views
 from flashspec_conformance.plain.backend import Plain
+from flashspec_conformance.plain.block import Block
 from flashspec_conformance.plain.judge import Judge, target_law
 from flashspec_conformance.plain.rules import Law, Rules
 from flashspec_conformance.plain.views import Draws, Outcome, View
@@ -127,6 +128,13 @@ ALTERNATIVES: dict[str, Alternative] = {
             "cut the accepted run blindly, the next accepted draft is the last token",
             True,
             token=_truncating("kept"),
+        ),
+        _alternative("block_rule", "the longest prefix that passes, from the last draft down", True, token=Block()),
+        _alternative(
+            "block_rule_with_prefix_share",
+            "the same with P in place of S / (S + 1 - P)",
+            False,
+            token=Block(shorter=lambda u, prefix, mass: u < prefix),
         ),
         _alternative("missing_drafts", "ignore a draft blindly, draw from p", True, read=_missing),
         _alternative(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flashspec import contract
+from flashspec.checks import COINLESS
 from flashspec.contract import Dense, Mixed, OneHot, Proposal, Sampling, Sparse
 from flashspec_conformance.case import Bools, Case, HostVerdict, Knobs, Request
 from flashspec_conformance.subject import PROPOSALS, Subject
@@ -201,7 +202,10 @@ def _uniforms(subject: Subject, case: Case) -> contract.Uniforms:
     coins, integers = np.zeros((batch, width), np.uint32), np.zeros((batch, width + 1), np.uint64)
     for b, r in enumerate(case.requests):
         coins[b, : len(r.coins)], integers[b, : len(r.integers)] = r.coins, r.integers
-    return contract.Uniforms(subject.put(integers, "uint64"), subject.put(coins, "uint32"))
+    drawn = subject.put(integers, "uint64")
+    if case.method in COINLESS and not any(r.coins for r in case.requests):
+        return contract.Uniforms(drawn)
+    return contract.Uniforms(drawn, subject.put(coins, "uint32"))
 
 
 def _stream(case: Case) -> contract.Stream:

@@ -45,7 +45,8 @@ class Request:
     allowed: Bools | None = None
     """``[n, V]``."""
     coins: tuple[int, ...] = ()
-    """``n - 1`` uint32, read when the call has explicit uniforms."""
+    """``n - 1`` uint32, read when the call has explicit uniforms; where no request has any, a method that flips
+    none is given none."""
     integers: tuple[int, ...] = ()
     """``n`` uint64, read when the call has explicit uniforms."""
     seed: int = 0

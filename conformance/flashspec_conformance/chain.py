@@ -16,7 +16,7 @@ import numpy.typing as npt
 from flashspec_conformance.case import F64, Knobs, to_dtype
 from flashspec_conformance.oracle import row_law
 from flashspec_spec.proposals import DenseRow, OneHotRow, ProposalRow
-from flashspec_spec.theorems import Model, draft_sequences, target_law, token_rule, trial_of
+from flashspec_spec.theorems import Model, Rule, draft_sequences, emitted_law, target_law, token_rule, trial_of
 
 Levels = tuple[F64, ...]
 Table = dict[tuple[int, ...], float]
@@ -129,14 +129,50 @@ def joint_table(fixture: Chain) -> Table:
     return {t: float(w) for t, w in target_law(model(fixture, True), GAMMA + 1).items()}
 
 
-def emission_table(fixture: Chain, onehot: bool) -> Table:
-    """The law of what one call emits under the token rule: its length is the number of accepted drafts + 1."""
+def emission_table(fixture: Chain, onehot: bool, rule: Rule = token_rule) -> Table:
+    """The law of what one call emits under a rule: its length is the number of accepted drafts + 1."""
     table: dict[tuple[int, ...], Fraction] = {}
     own = model(fixture, onehot)
     for drafts, probability in draft_sequences(own, GAMMA):
-        for tokens, weight in token_rule(trial_of(own, drafts)):
+        for tokens, weight in rule(trial_of(own, drafts)):
             table[tokens] = table.get(tokens, Fraction(0)) + probability * weight
     return {t: float(w) for t, w in table.items()}
+
+
+def completed_table(fixture: Chain, onehot: bool, rule: Rule) -> Table:
+    """The joint law of gamma + 1 tokens under a rule, short outputs completed with the target."""
+    return {t: float(w) for t, w in emitted_law(model(fixture, onehot), GAMMA, rule).items()}
+
+
+def mean_accepted(table: Table) -> tuple[float, float]:
+    """Mean and variance of the number of accepted drafts under an emission table."""
+    mean = sum(w * (len(t) - 1) for t, w in table.items())
+    return mean, sum(w * (len(t) - 1 - mean) ** 2 for t, w in table.items())
+
+
+def rows_after(levels: Levels, text: npt.NDArray[np.int64], length: npt.NDArray[np.int64]) -> F64:
+    """``[N, V]``: the row after the first ``length[n]`` tokens of ``text[n]``; only the last ones count.
+
+    The fixture becomes a model of texts of any length: its last level serves every longer prefix.
+    """
+    depth = np.minimum(length, len(levels) - 1)
+    out = np.empty((len(text), VOCABULARY))
+    for d, level in enumerate(levels):
+        (here,) = np.nonzero(depth == d)
+        before = tuple(text[here, length[here] - d + i] for i in range(d))
+        out[here] = level[before] if d else level
+    return out
+
+
+def long_table(fixture: Chain, length: int) -> Table:
+    """The target's joint law of ``length`` tokens as :func:`rows_after` continues the fixture."""
+    table: Table = {(): 1.0}
+    for n in range(length):
+        texts = np.array(list(table), np.int64).reshape(len(table), n)
+        laws = rows_after(fixture.p, texts, np.full(len(texts), n))
+        grown = zip(table.items(), laws, strict=True)
+        table = {(*t, v): w * float(law[v]) for (t, w), law in grown for v in range(VOCABULARY)}
+    return table
 
 
 def choose(laws: F64, uniforms: F64) -> npt.NDArray[np.int64]:

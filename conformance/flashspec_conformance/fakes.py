@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -78,6 +80,63 @@ class Broken(Plain):
         raise RuntimeError("no such device driver")
 
 
+@attrs.frozen(eq=False)
+class Killed(Plain):
+    """Its process is killed by a signal once it sees two requests, as by a segmentation fault."""
+
+    def verify(self, *arguments: Any) -> Verdict:
+        """A verdict, or the end."""
+        if np.shape(arguments[1])[0] > 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().verify(*arguments)
+
+
+@attrs.frozen(eq=False)
+class Raising(Plain):
+    """Raises an error of its own kind, of many lines, once it sees two requests."""
+
+    def verify(self, *arguments: Any) -> Verdict:
+        """A verdict, or an error."""
+        if np.shape(arguments[1])[0] > 1:
+            raise LookupError("no kernel for this shape\n" + "launch parameters follow\n" * 5000)
+        return super().verify(*arguments)
+
+
+@attrs.frozen(eq=False)
+class Malformed(Plain):
+    """Right, but for what ``spoil`` does to each verdict about two or more requests."""
+
+    spoil: Callable[[Verdict], Any] = lambda verdict: verdict
+
+    def verify(self, *arguments: Any) -> Verdict:
+        """A verdict, or something that is none."""
+        right = super().verify(*arguments)
+        found: Verdict = self.spoil(right) if np.shape(arguments[1])[0] > 1 else right
+        return found
+
+
+@attrs.frozen(eq=False)
+class Mutating(Plain):
+    """Writes -1 into the drafts that it has judged."""
+
+    def verify(self, *arguments: Any) -> Verdict:
+        """A verdict, at the caller's cost."""
+        verdict = super().verify(*arguments)
+        if np.shape(arguments[1])[0] > 1:
+            arguments[1][...] = -1
+        return verdict
+
+
+@attrs.frozen(eq=False)
+class Slow(Plain):
+    """Takes a tenth of a second for every call."""
+
+    def verify(self, *arguments: Any) -> Verdict:
+        """A verdict, later."""
+        time.sleep(0.1)
+        return super().verify(*arguments)
+
+
 def _declaring(*methods: str, proposals: tuple[str, ...]) -> Capabilities:
     return Capabilities(
         frozenset(methods), frozenset({"float32"}), frozenset(proposals), frozenset(), frozenset({"cpu"})
@@ -88,6 +147,13 @@ null = Null(name="null", check=False)
 always_wrong = AlwaysWrong(name="always_wrong", check=False)
 hanging = Hanging(name="hanging")
 crashing = Crashing(name="crashing")
+killed = Killed(name="killed")
+raising = Raising(name="raising")
+wrong_type = Malformed(name="wrong_type", spoil=lambda v: (v.tokens, v.num_accepted))
+wrong_shape = Malformed(name="wrong_shape", spoil=lambda v: attrs.evolve(v, tokens=v.tokens[:, :-1]))
+wrong_dtype = Malformed(name="wrong_dtype", spoil=lambda v: attrs.evolve(v, tokens=v.tokens.astype(np.float32)))
+mutating = Mutating(name="mutating")
+slow = Slow(name="slow")
 broken = Broken(name="broken")
 plain = Plain()
 greedy_only = Plain(name="greedy_only", capabilities=_declaring("greedy", proposals=("onehot",)))

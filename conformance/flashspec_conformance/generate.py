@@ -28,7 +28,7 @@ class Palette:
     @classmethod
     def of(cls, subject: Subject) -> Palette:
         """Everything that a backend declares."""
-        temperatures = TEMPERATURES if subject.declares("method:token") else (0.0,)
+        temperatures = TEMPERATURES if subject.warm_methods else (0.0,)
         return cls(subject.values(PROPOSALS, "proposal"), subject.values(FILTERS, "filter"), temperatures)
 
 
@@ -130,5 +130,10 @@ def case(rng: np.random.Generator, subject: Subject, shape: tuple[int, int, int]
     if batch and layout == "padded":
         lengths[0] = width + 1
     requests = tuple(request(rng, palette, int(n), vocab, dtype) for n in lengths)
-    method = "token" if subject.declares("method:token") else "greedy"
-    return Case(requests, vocab, dtype, layout, bool(rng.random() < 0.5), method, width)
+    return Case(requests, vocab, dtype, layout, bool(rng.random() < 0.5), method(rng, subject), width)
+
+
+def method(rng: np.random.Generator, subject: Subject) -> str:
+    """A declared method: half of the time the main one, else any other."""
+    others = subject.warm_methods[1:]
+    return str(rng.choice(others)) if others and rng.random() < 0.5 else subject.method

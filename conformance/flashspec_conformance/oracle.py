@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
 from flashspec_conformance.case import F64, Bools, Case, Knobs, Request
 from flashspec_spec.draws import Outcome
+from flashspec_spec.judged import q_of
 from flashspec_spec.proposals import OneHotRow, ProposalRow, dense_row, sparse_row
 from flashspec_spec.rows import Drawn, Row, sample
 from flashspec_spec.rows import row_law as exact_law
@@ -46,15 +48,34 @@ def outcome(case: Case, request: Request) -> Outcome:
     places = len(request.drafts)
     rows, proposals = _rows(request), [_proposal(request, j) for j in range(places)]
     if case.stream:
-        return verify_stream(rows, request.drafts, proposals, request.seed, request.position, request.sequence)
+        at = (request.seed, request.position, request.sequence)
+        return verify_stream(rows, request.drafts, proposals, *at, method=case.method)
     coins = [*request.coins, *[0] * (places - len(request.coins))]
     integers = [*request.integers, *[0] * (places + 1 - len(request.integers))]
-    return verify(rows, request.drafts, proposals, coins, integers)
+    return verify(rows, request.drafts, proposals, coins, integers, method=case.method)
 
 
 def outcomes(case: Case) -> list[Outcome]:
     """What the spec emits for every request of a case."""
     return [outcome(case, request) for request in case.requests]
+
+
+def prefixes(request: Request) -> list[tuple[float, float]]:
+    """``(P_i, S_i)`` of every prefix of a request's drafts under ``block``; 0 for ``S_g``, which no draft follows.
+
+    The coin of prefix i accepts below ``S / (S + 1 - P)``, that of the whole chain below ``P``.
+    """
+    found: list[tuple[Fraction, list[Fraction], list[Fraction]]] = []
+    covered = Fraction(1)
+    for j, (row, draft) in enumerate(zip(_rows(request), request.drafts, strict=False)):
+        p, q = exact_law(row)[0], q_of(_proposal(request, j), draft, row.vocabulary)[0]
+        covered = min(Fraction(1), covered * p[draft] / q[draft])
+        found.append((covered, p, q))
+    left = [
+        sum((max(prefix * a - b, Fraction(0)) for a, b in zip(p, q, strict=True)), Fraction(0))
+        for (prefix, *_), (_, p, q) in itertools.pairwise(found)
+    ]
+    return [(float(prefix), float(s)) for (prefix, *_), s in zip(found, [*left, Fraction(0)], strict=True)]
 
 
 def draw(logits: F64, knobs: Knobs, integer: int, allowed: Bools | None = None) -> Drawn:

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flashspec.errors import FlashSpecError
+from flashspec.contract import Backend
+from flashspec.errors import BackendUnavailable, FlashSpecError
 from flashspec.registry import get_backend
+from flashspec_conformance import journal
+from flashspec_conformance.clauses import check_version, newer, spec_version
+from flashspec_conformance.guard import Guard
 from flashspec_conformance.recorder import Recorder
-from flashspec_conformance.subject import DTYPES, PROPOSALS, Subject, check_device
+from flashspec_conformance.subject import DTYPES, METHODS, PROPOSALS, Subject, check_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,8 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--flashspec-backend", metavar="NAME", help="backend under test: registered name or module:attr")
     group.addoption("--flashspec-device", metavar="DEVICE", default="cpu", help="device, cpu unless given")
     group.addoption("--flashspec-json", metavar="FILE", help="write the report there at the end")
-    group.addoption("--flashspec-journal", metavar="FILE", help="keep the name of the running test there")
+    group.addoption("--flashspec-journal", metavar="FILE", help="log events there; tests in the log are not run again")
     group.addoption("--flashspec-clauses", metavar="IDS", help="run only tests of these clauses (comma list)")
+    group.addoption("--flashspec-spec", metavar="VERSION", help="leave out what is newer than this spec version")
     group.addoption("--flashspec-no-smoke", action="store_true", help="skip the smoke round")
 
 
@@ -47,21 +52,44 @@ def pytest_configure(config: pytest.Config) -> None:
     target = config.getoption("--flashspec-backend")
     if target is None or config.pluginmanager.has_plugin(RECORDER):
         return
+    log = _path(config.getoption("--flashspec-journal"))
+    try:
+        recorder = _make(config, target, log)
+    except FlashSpecError as error:
+        if log is not None:
+            journal.append(log, journal.REFUSED, message=str(error))
+        raise pytest.UsageError(str(error)) from error
+    config.pluginmanager.register(recorder, RECORDER)
+
+
+def _make(config: pytest.Config, target: str, log: Path | None) -> Recorder:
+    """The recorder that the options ask for.
+
+    Raises:
+        FlashSpecError: the backend cannot be loaded, or an option has a value that is not allowed.
+    """
     device = config.getoption("--flashspec-device")
+    version = check_version(config.getoption("--flashspec-spec") or spec_version())
+    selection = config.getoption("--flashspec-clauses")
+    return Recorder(
+        subject=Subject(target, Guard(_load(target, device), newer(version)), device),
+        clauses=frozenset(selection.split(",")) if selection else frozenset(),
+        version=version,
+        report_file=_path(config.getoption("--flashspec-json")),
+        journal=log,
+        smoke=not config.getoption("--flashspec-no-smoke"),
+    )
+
+
+def _load(target: str, device: str) -> Backend:
     try:
         backend = get_backend(target)
         check_device(backend, device)
-    except FlashSpecError as error:
-        raise pytest.UsageError(str(error)) from error
-    selection = config.getoption("--flashspec-clauses")
-    recorder = Recorder(
-        subject=Subject(target, backend, device),
-        clauses=frozenset(selection.split(",")) if selection else frozenset(),
-        report_file=_path(config.getoption("--flashspec-json")),
-        journal=_path(config.getoption("--flashspec-journal")),
-        smoke=not config.getoption("--flashspec-no-smoke"),
-    )
-    config.pluginmanager.register(recorder, RECORDER)
+    except FlashSpecError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BackendUnavailable(f"{target} cannot be loaded: {type(error).__name__}: {error}") from error
+    return backend
 
 
 def _path(value: str | None) -> Path | None:
@@ -74,7 +102,7 @@ def _recorder(config: pytest.Config) -> Recorder | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test over what the backend declares: ``dtype``, ``kind`` (of proposal), ``layout``."""
+    """Run a test over what the backend declares: ``dtype``, ``kind`` (of proposal), sampled ``method``, ``layout``."""
     if not metafunc.module.__name__.startswith(f"{SUITE}."):
         return
     recorder = _recorder(metafunc.config)
@@ -82,6 +110,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     choices: dict[str, Iterable[str]] = {
         "dtype": subject.values(DTYPES, "dtype") if subject else ("float32",),
         "kind": subject.values(PROPOSALS, "proposal") if subject else ("onehot",),
+        "method": [m for m in subject.values(METHODS, "method") if m != "greedy"] if subject else ("token",),
         "layout": LAYOUTS,
     }
     marked = {name for m in metafunc.definition.iter_markers("parametrize") for name in str(m.args[0]).split(",")}

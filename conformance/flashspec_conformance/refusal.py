@@ -18,8 +18,8 @@ ROWS = log_row([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5]])
 
 def sound(subject: Subject, **changes: Any) -> Case:
     """Two requests with one draft each that every backend can judge, unless ``changes`` ask for more."""
-    method = "token" if subject.declares("method:token") else "greedy"
-    knobs = changes.pop("knobs", Knobs(0.7 if method == "token" else 0.0))
+    method = subject.method
+    knobs = changes.pop("knobs", Knobs(0.7 if subject.warm_methods else 0.0))
     judged = [
         request(ROWS, (x,), coins=(coin(0.4),), integers=(integer(0.3),) * 2, knobs=knobs, **changes) for x in (0, 1)
     ]

@@ -36,16 +36,12 @@ def _peaked(rows: int, winner: int) -> Request:
 
 
 def _run(subject: Subject, request: Request) -> HostVerdict:
-    case = Case((attrs.evolve(request, knobs=_knobs(subject)),), 5, subject.dtype, method=_method(subject))
+    case = Case((attrs.evolve(request, knobs=_knobs(subject)),), 5, subject.dtype, method=subject.method)
     return verify(subject, case)
 
 
-def _method(subject: Subject) -> str:
-    return "token" if subject.declares("method:token") else "greedy"
-
-
 def _knobs(subject: Subject) -> Knobs:
-    return Knobs(temperature=0.7 if subject.declares("method:token") else 0.0)
+    return Knobs(temperature=0.7 if subject.warm_methods else 0.0)
 
 
 def _round_trip(subject: Subject) -> bool:
@@ -73,7 +69,7 @@ def _sample(subject: Subject) -> bool:
 
 
 def _types(subject: Subject) -> bool:
-    case = Case((attrs.evolve(_peaked(1, 0), knobs=_knobs(subject)),), 5, subject.dtype, method=_method(subject))
+    case = Case((attrs.evolve(_peaked(1, 0), knobs=_knobs(subject)),), 5, subject.dtype, method=subject.method)
     verdict: object = call(subject, case)(subject.backend)
     return isinstance(verdict, contract.Verdict) and bool(subject.get(verdict.tokens).tolist() == [[0]])
 

@@ -10,7 +10,7 @@ from collections import Counter
 import attrs
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import optimize, stats
 
 from flashspec import rng
 from flashspec.contract import Domain, Stream
@@ -72,3 +72,30 @@ def chi_square(counts: Counter[tuple[int, ...]], table: Table) -> Test:
         observed, expected = [*observed, total - sum(observed)], [*expected, rest]
     statistic = float(sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)))
     return Test(statistic, float(stats.chi2.sf(statistic, len(expected) - 1)), len(expected))
+
+
+def effect(wrong: Table, right: Table, total: int) -> tuple[float, int]:
+    """``w = sqrt(sum d^2 / p)`` over the cells that :func:`chi_square` makes of ``total`` outcomes, and how many."""
+    large = [c for c in right if right[c] * total >= FEWEST]
+    p, d = [right[c] for c in large], [wrong.get(c, 0.0) - right[c] for c in large]
+    rest = 1 - sum(p)
+    if rest > 1e-6:
+        p, d = [*p, rest], [*d, -sum(d)]
+    return float(np.sqrt(sum(x * x / y for x, y in zip(d, p, strict=True)))), len(p)
+
+
+def power(w: float, cells: int, total: int, alpha: float = CHI_ALPHA) -> float:
+    """The probability that the chi-square test rejects at effect ``w``: noncentral, with noncentrality ``N w^2``."""
+    limit = stats.chi2.isf(alpha, cells - 1)
+    return float(stats.ncx2.sf(limit, cells - 1, total * w * w))
+
+
+def resolution(cells: int, total: int, alpha: float = CHI_ALPHA, wanted: float = 0.999) -> float:
+    """The smallest effect ``w`` that the chi-square test sees with probability ``wanted``."""
+    return float(optimize.brentq(lambda w: power(w, cells, total, alpha) - wanted, 1e-6, 10.0))
+
+
+def mean_test(values: npt.NDArray[np.int64], mean: float, variance: float) -> Test:
+    """Two-sided z-test of a mean whose variance is known."""
+    z = float((values.mean() - mean) / np.sqrt(variance / len(values)))
+    return Test(z, float(2 * stats.norm.sf(abs(z))))

@@ -13,7 +13,7 @@ from flashspec.errors import CapabilityError
 
 PROPOSALS = ("onehot", "sparse", "dense")
 FILTERS = ("top_k", "top_p", "min_p", "allowed")
-METHODS = ("greedy", "token")
+METHODS = ("greedy", "token", "block", "path")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -46,6 +46,16 @@ class Subject:
     def values(self, family: tuple[str, ...], prefix: str) -> tuple[str, ...]:
         """The declared values of a family, in its fixed order."""
         return tuple(v for v in family if self.declares(f"{prefix}:{v}"))
+
+    @property
+    def method(self) -> str:
+        """The method for tests that need only one: ``token`` where declared, ``greedy`` where there is no other."""
+        return [*self.warm_methods, "greedy"][0]
+
+    @property
+    def warm_methods(self) -> tuple[str, ...]:
+        """The declared methods that judge temperatures above 0."""
+        return tuple(m for m in self.values(METHODS, "method") if m != "greedy")
 
     @property
     def dtype(self) -> str:

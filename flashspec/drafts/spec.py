@@ -1,4 +1,4 @@
-"""What a user may call a draft: ``ngram``, ``ngram:4``, ``early-exit:8``, ``model:NAME``."""
+"""What a user may call a draft: ``ngram``, ``ngram:4``, ``early-exit:8``, ``model:NAME``, ``module:attr``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ BUILT_IN_DRAFTS = ("ngram", "suffix", "early-exit", "model")
 def check_spec(spec: str) -> tuple[str, str]:
     """The kind that ``spec`` names and its argument ("" without one); loads nothing.
 
+    ``module:attr`` names a factory that is not registered, ``module:attr:ARGUMENT`` gives it an argument.
+
     Raises:
-        UnknownName: neither built in nor an entry point of ``flashspec.drafters``.
+        UnknownName: neither built in nor an entry point of ``flashspec.drafters``, nor of that form.
     """
     kind, _, argument = spec.partition(":")
     third_party = registry.entries(registry.DRAFTERS)
-    if kind not in BUILT_IN_DRAFTS and kind not in third_party:
-        raise unknown_name("draft", spec, [*BUILT_IN_DRAFTS, *third_party])
-    return kind, argument
+    if kind in BUILT_IN_DRAFTS or kind in third_party:
+        return kind, argument
+    attribute, _, rest = argument.partition(":")
+    if not all(part.isidentifier() for part in (*kind.split("."), *attribute.split("."))):
+        raise unknown_name("draft", spec, [*BUILT_IN_DRAFTS, *third_party, "module:attr"])
+    return f"{kind}:{attribute}", rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,21 @@ from flashspec_conformance.fakes import plain
 from flashspec_conformance.ledger import Entry, Ledger
 from flashspec_conformance.mutants import MUTANTS
 from flashspec_conformance.subject import Subject
+from flashspec_spec.clauses import all_clauses
 
 SUBJECT = Subject("plain", plain)
-CLAUSES = {"ACC-1": None, "ACC-2": None, "LAW-1": "a theorem", "RES-1": None, "RNG-1": None}
+CLAUSES = {c: all_clauses()[c] for c in ("ACC-1", "ACC-2", "LAW-1", "RES-1", "RNG-1")}
 
 
 def _entry(outcome: str, *clauses: str, items: tuple[str, ...] = ()) -> Entry:
-    return Entry("suite/test_x.py::test_y", outcome, clauses, items, "why")
+    return Entry("suite/test_x.py::test_y", outcome, clauses, items, "wrong result", "why", "why, at length")
 
 
-def _report(*entries: Entry, **changes: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {"smoke": [], "whole": True, "clauses": CLAUSES, **changes}
-    return report.build(SUBJECT, Ledger(list(entries)), given["clauses"], "1.0", given["smoke"], given["whole"])
+def _report(*entries: Entry, clauses: Collection[str] = (), **changes: Any) -> dict[str, Any]:
+    """A report in which every clause but ``clauses`` has passed."""
+    rest = [_entry("passed", c) for c, known in all_clauses().items() if c not in clauses and not known.untestable]
+    outcome = report.Outcome("plain", "cpu", SUBJECT.declared(), (*entries, *rest), **changes)
+    return report.build(outcome)
 
 
 def _everything() -> tuple[str, ...]:
@@ -50,15 +54,15 @@ def test_a_clause_fails_if_one_of_its_tests_fails() -> None:
 
 def test_conformance_needs_every_clause_and_every_declared_capability() -> None:
     """One failed or untested clause, an idle capability, a failed smoke check or a selection prevents it."""
-    clauses = {"ACC-1": None}
-    good = _entry("passed", "ACC-1", items=_everything())
-    assert _report(good, clauses=clauses)["verdict"] == "conformant"
-    assert _report(good)["verdict"] == "not conformant"
-    assert _report(good, _entry("failed", "ACC-1"), clauses=clauses)["verdict"] == "not conformant"
-    assert _report(good, clauses=clauses, smoke=["x: y"])["verdict"] == "not conformant"
-    assert _report(good, clauses=clauses, whole=False)["verdict"] == "partial"
-    assert _report(good, _entry("failed", "ACC-1"), clauses=clauses, whole=False)["verdict"] == "not conformant"
-    idle = _report(_entry("passed", "ACC-1", items=_everything()[1:]), clauses=clauses)
+    one, good = ("ACC-1",), _entry("passed", "ACC-1", items=_everything())
+    assert _report(good)["verdict"] == "conformant"
+    assert _report(_entry("passed", "ACC-2", items=_everything()), clauses=one)["verdict"] == "not conformant"
+    assert _report(good, _entry("failed", "ACC-1"))["verdict"] == "not conformant"
+    assert _report(good, smoke=("x: y",))["verdict"] == "not conformant"
+    assert _report(good, _entry("unrun", "ACC-1"))["verdict"] == "not conformant"
+    assert _report(good, whole=False)["verdict"] == "partial"
+    assert _report(good, _entry("failed", "ACC-1"), whole=False)["verdict"] == "not conformant"
+    idle = _report(_entry("passed", "ACC-1", items=_everything()[1:]))
     assert (idle["verdict"], idle["unexercised"]) == ("not conformant", [_everything()[0]])
 
 

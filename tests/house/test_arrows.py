@@ -33,6 +33,7 @@ CORE = BASIS | {"attrs", "numpy"}
 HF = frozenset({"torch", "transformers", "accelerate", "safetensors", "gguf", "tokenizers", "huggingface_hub"})
 SUITE = CORE | {"flashspec", "flashspec_conformance", "flashspec_spec", "hypothesis", "pytest", "scipy"}
 EXTRAS = HF | {"rich", "cyclopts", "matplotlib"}
+PEERS = {"torch", "transformers", "vllm", "sglang", "eagle", "mini_infer", "seqspecdecod", "mlx", "mlx_lm"}
 ROOMS = (
     Room("spec/flashspec_spec", {"flashspec_spec"}),
     Room("flashspec/errors", frozenset()),
@@ -52,6 +53,7 @@ ROOMS = (
     Room("backends/flashspec_torch", BORDER | {"flashspec_torch", "torch", "numpy", "attrs"}),
     Room("backends/flashspec_triton", BORDER | {"flashspec_triton", "triton", "torch", "numpy", "attrs"}),
     Room("conformance/flashspec_conformance/mutants", SUITE | {"flashspec_numpy"}, refused=OUTER),
+    Room("conformance/flashspec_conformance/functions/peers", SUITE, inside_functions=PEERS),
     Room("conformance/flashspec_conformance", SUITE, refused=OUTER),
 )
 

@@ -7,8 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from flashspec_conformance import zoo
+from flashspec_conformance.alternatives import ALTERNATIVES
+from flashspec_conformance.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(f for f in (ROOT / "docs").rglob("*.md") if "_build" not in f.parts)
@@ -23,6 +28,11 @@ COMMANDS = {
     ("flashspec_conformance", "run"),
     ("flashspec_conformance", "mutants"),
     ("flashspec_conformance", "clauses"),
+    ("flashspec_conformance", "law"),
+    ("flashspec_conformance", "selector"),
+    ("flashspec_conformance", "drafter"),
+    ("flashspec_conformance", "function"),
+    ("flashspec_conformance", "new-backend"),
 }
 
 
@@ -56,6 +66,22 @@ def test_every_link_to_a_file_reaches_it(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     broken = [x for x in links if "://" not in x and not (page.parent / x).exists()]
     assert not broken
+
+
+def sound_survey() -> dict[str, Any]:
+    """The survey in which every mutant dies as it must and every alternative does what it is to do.
+
+    That it is the true one is for ``tests/conformance/test_mutants.py``.
+    """
+    mutants = [{"id": m.id, "fault": m.fault, "killed_by": m.clauses, "missed": []} for m in MUTANTS.values()]
+    rules = [{"id": a.id, "rule": a.rule, "passed": a.exact, "sound": True} for a in ALTERNATIVES.values()]
+    return {"mutants": mutants, "alternatives": rules}
+
+
+def test_the_table_of_mutants_is_fresh() -> None:
+    """The page holds every mutant and every alternative of the suite, as ``mutants --markdown`` writes them."""
+    page = (ROOT / "docs" / "reference" / "mutants.md").read_text(encoding="utf-8")
+    assert page == zoo.markdown(sound_survey()), "run flashspec-conformance mutants --markdown docs/reference/mutants.md"
 
 
 def test_the_readme_has_the_two_commands() -> None:

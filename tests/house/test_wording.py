@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (".ci", ".github", "backends", "conformance", "docs", "flashspec", "spec", "tests")
 SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json", ".jsonl", ".ini", ".cfg", ""}
-GENERATED = {"__pycache__", "_build", ".hypothesis", "node_modules"}
+GENERATED = {"__pycache__", "_build", ".hypothesis", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
 # Put together here, so that this file does not hold the words itself.
 FORBIDDEN = {

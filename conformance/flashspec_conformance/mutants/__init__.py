@@ -9,10 +9,21 @@ from types import SimpleNamespace
 
 from flashspec_conformance import fakes
 from flashspec_conformance.clauses import known_clauses
-from flashspec_conformance.mutants import drawing, interface, judging, laws, proposals, randomness
+from flashspec_conformance.mutants import (
+    blocks,
+    drawing,
+    interface,
+    judging,
+    laws,
+    paths,
+    proposals,
+    randomness,
+    rounds,
+    vocabularies,
+)
 from flashspec_conformance.mutants.mutant import Mutant
 
-EVERY_CLAUSE = tuple(known_clauses())
+EVERY_CLAUSE = tuple(name for name, reason in known_clauses().items() if reason is None)
 
 LIARS = (
     Mutant("null", "does nothing", fakes.null, EVERY_CLAUSE),
@@ -20,7 +31,7 @@ LIARS = (
 )
 """A clause that one of these passes is vacuous."""
 
-FAULTY = (laws, drawing, judging, proposals, randomness, interface)
+FAULTY = (laws, drawing, judging, blocks, paths, proposals, vocabularies, randomness, rounds, interface)
 
 MUTANTS: dict[str, Mutant] = {m.id: m for m in (*LIARS, *(m for module in FAULTY for m in module.MUTANTS))}
 

@@ -180,6 +180,7 @@ MUTANTS = (
         "a rejected one-hot draft may come out again",
         "PRP-1",
         "RES-1",
+        "PRP-9",
         recover=_keeps_the_draft,
     ),
     judge("stale_bonus", "the bonus comes from the row before", "BON-1", "LAW-1", bonus=_stale_bonus),

@@ -37,17 +37,17 @@ def _domain(domain: Domain) -> Callable[[Draws, Stream, int], Draws]:
 
 
 def _first_place(draws: Draws, stream: Stream, width: int) -> Draws:
-    return Draws(*(np.repeat(x[:, :1], x.shape[1], axis=1) for x in (draws.coins, draws.residual, draws.bonus)))
+    return Draws(*(np.repeat(x[:, :1], x.shape[1], axis=1) for x in attrs.astuple(draws, recurse=False)))
 
 
 def _other_words(draws: Draws, stream: Stream, width: int) -> Draws:
     half = np.uint64(32)
-    swapped = [(x >> half) | (x << half) for x in (draws.residual, draws.bonus)]
+    swapped = [(x >> half) | (x << half) for x in (draws.residual, draws.bonus, draws.path)]
     return Draws(draws.coins, *swapped)
 
 
 def _another_generator(draws: Draws, stream: Stream, width: int) -> Draws:
-    mixed = [x * np.uint64(0x9E37_79B9_7F4A_7C15) for x in (draws.residual, draws.bonus)]
+    mixed = [x * np.uint64(0x9E37_79B9_7F4A_7C15) for x in (draws.residual, draws.bonus, draws.path)]
     return Draws(draws.coins * np.uint32(0x9E37_79B9), *mixed)
 
 
@@ -73,6 +73,7 @@ MUTANTS = (
         "draft_noise_reused",
         "the residual is drawn with the draft's number",
         "RNG-3",
+        "RND-2",
         "LAW-1",
         change=_domain(Domain.DRAFT),
     ),
@@ -80,6 +81,7 @@ MUTANTS = (
         "accept_block_reused",
         "the residual is drawn with the accept coin's block",
         "RNG-3",
+        "RND-2",
         "LAW-1",
         change=_domain(Domain.ACCEPT),
     ),

@@ -112,7 +112,7 @@ class Plain:
             check_verify(self.capabilities, *arguments, method)
         batch, width = arguments[1].shape
         draws = self.numbers(arguments[5], width)
-        outcomes = [self.judge(self.view(b, draws, *arguments)) for b in range(batch)]
+        outcomes = [self.judge(self.view(b, draws, *arguments), method) for b in range(batch)]
         return self.finish(_verdict(outcomes, width), arguments)
 
     def view(

@@ -6,25 +6,19 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import attrs
-import numpy as np
 
 from flashspec.contract import Status
 from flashspec_conformance.case import F64
-from flashspec_conformance.plain.rules import TARGET, Law, Rules
+from flashspec_conformance.plain.block import Block
+from flashspec_conformance.plain.path import judge_path
+from flashspec_conformance.plain.rules import Law, Rules
+from flashspec_conformance.plain.steps import accept as accept
+from flashspec_conformance.plain.steps import bonus as bonus
+from flashspec_conformance.plain.steps import point as point
+from flashspec_conformance.plain.steps import read_draft as read_draft
+from flashspec_conformance.plain.steps import recover as recover
+from flashspec_conformance.plain.steps import target_law as target_law
 from flashspec_conformance.plain.views import Outcome, View
-
-
-def target_law(rules: Rules, view: View, j: int) -> Law:
-    """The law of target row ``j``."""
-    return rules.law(rules, view.rows[j], None if view.allowed is None else view.allowed[j], view.knobs, TARGET)
-
-
-def read_draft(view: View, j: int) -> tuple[int, Status]:
-    """The draft judged by row ``j``: -1 where the chain ends."""
-    if j >= len(view.drafts) or view.drafts[j] == -1:
-        return -1, Status.OK
-    x = view.drafts[j]
-    return (x, Status.OK) if 0 <= x < view.rows.shape[1] else (-1, Status.DRAFT_OUT_OF_RANGE)
 
 
 def judge_greedy(judge: Judge, view: View) -> Outcome:
@@ -68,33 +62,6 @@ def judge_token(judge: Judge, view: View) -> Outcome:
     return Outcome(tokens, len(tokens), status, logprobs)
 
 
-def point(x: int, vocab: int) -> F64:
-    """A point mass."""
-    q = np.zeros(vocab)
-    q[x] = 1.0
-    return q
-
-
-def accept(rules: Rules, view: View, law: Law, q: F64 | None, j: int, x: int) -> bool:
-    """The verdict on draft ``x``."""
-    u = rules.coin_uniform(int(view.draws.coins[j]))
-    return rules.accepts(u, 1.0 if q is None else float(q[x]), float(law.p[x]))
-
-
-def recover(rules: Rules, view: View, law: Law, q: F64 | None, j: int, x: int) -> tuple[int, Status]:
-    """The token drawn after a rejection."""
-    u = rules.draw_uniform(int(view.draws.residual[j]))
-    masses = rules.residual(law.p, point(x, law.p.shape[0]) if q is None else q)
-    if masses.sum() > 0:
-        return rules.choose(masses, u), Status.OK
-    return rules.choose(law.weights, u), Status.RESIDUAL_FALLBACK
-
-
-def bonus(rules: Rules, view: View, law: Law, j: int) -> int:
-    """The token drawn where the chain ends."""
-    return rules.choose(law.weights, rules.draw_uniform(int(view.draws.bonus[j])))
-
-
 Accept: TypeAlias = Callable[[Rules, View, Law, F64 | None, int, int], bool]
 Recover: TypeAlias = Callable[[Rules, View, Law, F64 | None, int, int], tuple[int, Status]]
 
@@ -110,9 +77,13 @@ class Judge:
     bonus: Callable[[Rules, View, Law, int], int] = bonus
     token: Callable[[Judge, View], Outcome] = judge_token
     greedy: Callable[[Judge, View], Outcome] = judge_greedy
+    block: Callable[[Judge, View], Outcome] = Block()
+    path: Callable[[Judge, View], Outcome] = judge_path
 
-    def __call__(self, view: View) -> Outcome:
-        """Judge one request."""
+    def __call__(self, view: View, method: str = "token") -> Outcome:
+        """Judge one request by a method; one of temperature 0 is greedy under each."""
         if view.rows.shape[0] == 0:
             return Outcome((), 0)
-        return self.greedy(self, view) if view.knobs.temperature == 0 else self.token(self, view)
+        if view.knobs.temperature == 0:
+            return self.greedy(self, view)
+        return {"block": self.block, "path": self.path}.get(method, self.token)(self, view)

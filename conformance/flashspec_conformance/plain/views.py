@@ -42,15 +42,17 @@ class Outcome:
 
 @attrs.frozen(eq=False)
 class Draws:
-    """The random integers of a call: ``[B, K]`` coins, ``[B, K + 1]`` for residual and bonus draws."""
+    """The random integers of a call: ``[B, K]`` coins, ``[B, K + 1]`` for residual and bonus draws and for ``path``."""
 
     coins: Any
     residual: Any
     bonus: Any
+    path: Any
 
     def of(self, b: int) -> Draws:
         """The integers of one request."""
-        return Draws(None if self.coins is None else self.coins[b], self.residual[b], self.bonus[b])
+        coins = None if self.coins is None else self.coins[b]
+        return Draws(coins, self.residual[b], self.bonus[b], self.path[b])
 
 
 QRow = Callable[[int, int], tuple[F64 | None, Status]]
@@ -87,13 +89,24 @@ def knobs(sampling: Sampling, b: int) -> Knobs:
 def numbers(randomness: Stream | Uniforms, width: int) -> Draws:
     """The integers of every request at every place of a call with ``width`` drafts."""
     if isinstance(randomness, Uniforms):
-        return Draws(randomness.accept, randomness.sampling, randomness.sampling)
+        return Draws(randomness.accept, *(randomness.sampling,) * 3)
     places = np.arange(width + 1)[None, :]
     return Draws(
         rng.coins(randomness, Domain.ACCEPT, places[:, :width]),
         rng.bits(randomness, Domain.RESIDUAL, places),
         rng.bits(randomness, Domain.BONUS, places),
+        along(randomness, width),
     )
+
+
+def along(stream: Stream, width: int) -> Any:
+    """``[B, K + 1]``: what plain sampling reads at this position and the next ones."""
+    later = [attrs.evolve(stream, position=_moved(stream, j)) for j in range(width + 1)]
+    return np.stack([rng.bits(at, Domain.BONUS, 0) for at in later], axis=1)
+
+
+def _moved(stream: Stream, steps: int) -> Any:
+    return ((np.asarray(stream.position, np.uint64) + np.uint64(steps)) % np.uint64(1 << 32)).astype(np.uint32)
 
 
 def target_rows(logits: F64, layout: Layout, allowed: Any, b: int) -> tuple[F64, Any]:

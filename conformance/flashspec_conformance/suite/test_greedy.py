@@ -14,10 +14,7 @@ COLD = Knobs(0.0)
 TIED = np.array([[1.0, 4.0, 4.0, 0.0], [2.0, 2.0, 2.0, 2.0], [0.0, 1.0, 0.0, 9.0]])
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test under every declared method."""
-    if "method" in metafunc.fixturenames:
-        metafunc.parametrize("method", METHODS)
+every_method = pytest.mark.parametrize("method", METHODS)
 
 
 @pytest.fixture
@@ -29,6 +26,7 @@ def cold(subject: Subject, method: str) -> str:
 
 
 @pytest.mark.clause("GRD-1", "TMP-2")
+@every_method
 @pytest.mark.parametrize("drafts", [(1, 0), (2, 0), (1, 1), (0, 0), (1, -1), (-1, 1)])
 def test_drafts_are_accepted_while_they_equal_the_argmax(
     subject: Subject, cold: str, layout: str, drafts: tuple[int, ...]
@@ -38,6 +36,7 @@ def test_drafts_are_accepted_while_they_equal_the_argmax(
 
 
 @pytest.mark.clause("GRD-1")
+@every_method
 @pytest.mark.parametrize("vocab", [1, 31, 1025, 2500])
 def test_the_lowest_id_wins_ties_across_tiles(subject: Subject, cold: str, vocab: int) -> None:
     """Equal maxima in different tiles give the lowest id."""
@@ -49,6 +48,7 @@ def test_the_lowest_id_wins_ties_across_tiles(subject: Subject, cold: str, vocab
 
 
 @pytest.mark.clause("GRD-1")
+@every_method
 def test_no_random_number_matters(subject: Subject, cold: str) -> None:
     """The extremes of coins and integers give the same tokens."""
     judged = [
@@ -60,6 +60,7 @@ def test_no_random_number_matters(subject: Subject, cold: str) -> None:
 
 
 @pytest.mark.clause("GRD-1", "LGP-1")
+@every_method
 @pytest.mark.needs("filter:top_k", "filter:top_p", "filter:min_p")
 def test_filters_do_not_move_the_argmax(subject: Subject, cold: str) -> None:
     """top_k, top_p and min_p leave the lowest-id argmax where it is."""
@@ -68,6 +69,7 @@ def test_filters_do_not_move_the_argmax(subject: Subject, cold: str) -> None:
 
 
 @pytest.mark.clause("GRD-1", "FLT-5")
+@every_method
 @pytest.mark.needs("filter:allowed")
 def test_the_argmax_is_taken_among_allowed_tokens(subject: Subject, cold: str) -> None:
     """A masked maximum is passed over."""
@@ -78,6 +80,7 @@ def test_the_argmax_is_taken_among_allowed_tokens(subject: Subject, cold: str) -
 
 
 @pytest.mark.clause("GRD-1", "PRP-1")
+@every_method
 def test_no_proposal_matters(subject: Subject, cold: str, kind: str) -> None:
     """A greedy request is judged the same whatever its proposal is, NaN included."""
     own = {

@@ -17,11 +17,7 @@ from flashspec_conformance.subject import Subject
 
 
 def _knobs(subject: Subject) -> Knobs:
-    return Knobs(0.7 if subject.declares("method:token") else 0.0)
-
-
-def _method(subject: Subject) -> str:
-    return "token" if subject.declares("method:token") else "greedy"
+    return Knobs(0.7 if subject.warm_methods else 0.0)
 
 
 @pytest.mark.clause("LAY-1")
@@ -53,7 +49,7 @@ def test_requests_without_rows_emit_nothing(subject: Subject, lengths: tuple[int
         rows = log_row(rng.dirichlet(np.ones(7), n)) if n else np.zeros((0, 7))
         drafts = tuple(int(x) for x in np.argmax(rows[: max(n - 1, 0)], axis=1))
         requests.append(request(rows, drafts, coins=(coin(0.1),) * max(n - 1, 0), knobs=knobs))
-    case = Case(tuple(requests), 7, build.record_dtype(subject), "ragged", method=_method(subject), width=4)
+    case = Case(tuple(requests), 7, build.record_dtype(subject), "ragged", method=subject.method, width=4)
     got = check(subject, case)
     assert [int(e) == 0 for e in got.num_emitted] == [n == 0 for n in lengths]
 
@@ -63,7 +59,7 @@ def test_requests_without_rows_emit_nothing(subject: Subject, lengths: tuple[int
 @pytest.mark.parametrize("width", [0, 1, 3])
 def test_an_empty_batch_gives_empty_outputs(subject: Subject, layout_name: str, width: int) -> None:
     """B = 0 is a call like any other."""
-    got = check(subject, Case((), 5, subject.dtype, layout_name, method=_method(subject), width=width))
+    got = check(subject, Case((), 5, subject.dtype, layout_name, method=subject.method, width=width))
     assert got.tokens.shape == (0, width + 1)
 
 
@@ -89,13 +85,14 @@ def test_minus_one_ends_the_chain_wherever_it_stands(subject: Subject, layout: s
         kind=kind,
         coins=(coin(0.05),) * 4,
         knobs=_knobs(subject),
-        method=_method(subject),
+        method=subject.method,
         layout=layout,
         dtype=subject.dtype,
         **own,
     )
     got = check(subject, case)
-    assert (got.num_accepted[0], got.status[0]) == (end, 0)
+    assert got.status[0] == 0
+    assert got.num_accepted[0] == end or (subject.method in {"block", "path"} and got.num_accepted[0] <= end)
 
 
 @pytest.mark.clause("LAY-2")
@@ -145,7 +142,7 @@ def test_the_row_stride_and_what_lies_between_do_not_matter(
     moved = attrs.evolve(plain, target_logits=subject.put(shifted, case.dtype)[..., 3:])
     between = np.full((values.shape[0] * 2, *values.shape[1:]), poison)
     between[::2] = values
-    skipped = attrs.evolve(plain, target_logits=subject.put(between, case.dtype)[::2])
+    skipped = attrs.evolve(plain, target_logits=subject.put(between, case.dtype)[::2, ...])
     for call in (plain, cut, moved, skipped):
         _compare(case, build.host(subject, call(subject.backend)))
 
@@ -159,7 +156,7 @@ def _strided_case(subject: Subject, layout: str, vocab: int) -> Case:
         )
         drafts = tuple(int(x) for x in np.argmax(rows[:2], axis=1))
         requests.append(request(rows, drafts, coins=(0, coin(0.4)), integers=(1 << 62,) * 3, knobs=_knobs(subject)))
-    return batch(*requests, dtype=subject.dtype, layout=layout, method=_method(subject))
+    return batch(*requests, dtype=subject.dtype, layout=layout, method=subject.method)
 
 
 @pytest.mark.clause("LAY-4", "PRP-3")

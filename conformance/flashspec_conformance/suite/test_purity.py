@@ -61,7 +61,7 @@ def test_verify_leaves_its_inputs_alone(subject: Subject, layout: str, seed: int
 @pytest.mark.clause("PUR-1")
 def test_writing_to_the_outputs_of_verify_changes_no_input(subject: Subject, layout: str) -> None:
     """No output shares memory with an input, all drafts accepted or none."""
-    method = "token" if subject.declares("method:token") else "greedy"
+    method = subject.method
     rows = np.stack([flat(5, 2)] * 3)
     judged = [request(rows, drafts, coins=(coin(0.5),) * 2, knobs=Knobs(0.0)) for drafts in ((2, 2), (1, 2))]
     case = Case(tuple(judged), 5, subject.dtype, layout, method=method)

@@ -16,15 +16,11 @@ BAD = {"nan": (np.nan, 1), "inf": (np.inf, 1), "empty": (-np.inf, 2)}
 EVERY = np.stack([flat(6, 1, 4)] * 4)
 
 
-def _method(subject: Subject) -> str:
-    return "token" if subject.declares("method:token") else "greedy"
-
-
 @pytest.fixture(params=[0.0, 0.7, 1.3])
 def knobs(request: pytest.FixtureRequest, subject: Subject) -> Knobs:
     """Greedy and sampled requests; sampled ones only where declared."""
-    if request.param and not subject.declares("method:token"):
-        pytest.skip("not declared: method:token")
+    if request.param and not subject.warm_methods:
+        pytest.skip("not declared: a method for temperatures above 0")
     return Knobs(request.param)
 
 
@@ -41,7 +37,7 @@ def test_a_bad_row_that_is_reached_ends_the_request(
     coins = (coin(0.1),) * 3
     got = check(
         subject,
-        single(rows, (1, 1, 1), coins=coins, knobs=knobs, layout=layout, method=_method(subject), dtype=subject.dtype),
+        single(rows, (1, 1, 1), coins=coins, knobs=knobs, layout=layout, method=subject.method, dtype=subject.dtype),
     )
     assert (got.num_accepted[0], got.num_emitted[0], got.status[0]) == (where, where, bit)
 
@@ -57,7 +53,7 @@ def test_a_bad_row_after_the_first_rejection_has_no_influence(
     rows[rejected + 1 :] = BAD[fault][0]
     drafts = tuple(1 if j < rejected else 5 for j in range(3))
     case = single(
-        rows, drafts, coins=(coin(0.1),) * 3, knobs=knobs, layout=layout, method=_method(subject), dtype=subject.dtype
+        rows, drafts, coins=(coin(0.1),) * 3, knobs=knobs, layout=layout, method=subject.method, dtype=subject.dtype
     )
     got = check(subject, case)
     assert (got.num_accepted[0], got.num_emitted[0], got.status[0]) == (rejected, rejected + 1, 0)
@@ -69,7 +65,7 @@ def test_one_bad_request_leaves_the_others_alone(subject: Subject, layout: str, 
     rows = EVERY.copy()
     rows[0] = np.nan
     judged = [request(r, (1, 1, 1), coins=(coin(0.1),) * 3, knobs=knobs) for r in (EVERY, rows, EVERY)]
-    got = check(subject, batch(*judged, dtype=subject.dtype, layout=layout, method=_method(subject)))
+    got = check(subject, batch(*judged, dtype=subject.dtype, layout=layout, method=subject.method))
     assert (got.status.tolist(), got.num_emitted.tolist()) == ([0, 1, 0], [4, 0, 4])
 
 
@@ -83,7 +79,7 @@ def test_a_single_bad_logit_anywhere_is_seen(subject: Subject, knobs: Knobs, voc
         row = np.zeros((1, vocab))
         row[0, place] = value
         judged.append(request(row, knobs=knobs))
-    got = check(subject, batch(*judged, dtype=subject.dtype, method=_method(subject)))
+    got = check(subject, batch(*judged, dtype=subject.dtype, method=subject.method))
     assert set(got.status.tolist()) == {1}
 
 
@@ -92,9 +88,7 @@ def test_a_single_bad_logit_anywhere_is_seen(subject: Subject, knobs: Knobs, voc
 def test_a_masked_nan_is_still_seen(subject: Subject, knobs: Knobs) -> None:
     """A NaN at a token that is not allowed makes the row NONFINITE all the same."""
     row = np.array([[0.0, np.nan, 1.0]])
-    case = single(
-        row, knobs=knobs, allowed=np.array([[True, False, True]]), method=_method(subject), dtype=subject.dtype
-    )
+    case = single(row, knobs=knobs, allowed=np.array([[True, False, True]]), method=subject.method, dtype=subject.dtype)
     assert check(subject, case).status.tolist() == [1]
 
 
@@ -104,7 +98,7 @@ def test_a_row_without_allowed_tokens_is_empty(subject: Subject, knobs: Knobs) -
     """No allowed token, or only allowed ones at -inf: EMPTY_ROW."""
     row = np.array([[0.0, -np.inf, 1.0]])
     judged = [request(row, allowed=np.array([mask]), knobs=knobs) for mask in ([False] * 3, [False, True, False])]
-    got = check(subject, batch(*judged, dtype=subject.dtype, method=_method(subject)))
+    got = check(subject, batch(*judged, dtype=subject.dtype, method=subject.method))
     assert got.status.tolist() == [2, 2]
 
 
@@ -129,7 +123,7 @@ def test_a_draft_out_of_range_is_read_as_no_draft(
         coins=(coin(0.1),) * 3,
         knobs=knobs,
         layout=layout,
-        method=_method(subject),
+        method=subject.method,
         dtype=subject.dtype,
         **own,
     )

@@ -47,7 +47,7 @@ def test_accept_coins_are_philox_words(subject: Subject, share: int) -> None:
     check(subject, Case(tuple(judged), 6, subject.dtype, stream=True), exact=True)
 
 
-@pytest.mark.clause("RNG-3", "ACC-3", "RES-1", "BON-1")
+@pytest.mark.clause("RNG-3", "ACC-3", "RES-1", "BON-1", "RND-2")
 def test_residual_and_bonus_draws_have_their_own_domains(subject: Subject) -> None:
     """Wide flat rows show which domain and index each final token came from."""
     rows = np.zeros((4, 1500))

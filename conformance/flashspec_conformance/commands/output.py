@@ -1,0 +1,24 @@
+"""What every command does with its result."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from flashspec_conformance import report
+
+
+def json_option(command: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    command.add_argument("--json", nargs="?", const="-", metavar="FILE", help="JSON to FILE, or to stdout without one")
+
+
+def emit(given: argparse.Namespace, value: dict[str, Any], lines: list[str]) -> None:
+    """JSON to stdout or to a file, and lines for people unless stdout holds the JSON."""
+    if given.json == "-":
+        print(report.text(value), end="")
+        return
+    if given.json is not None:
+        report.write(Path(given.json), value)
+    print("\n".join(lines))

@@ -1,0 +1,1 @@
+"""What every drafter must keep to: checks of the promises in ``flashspec.drafts.protocol``."""

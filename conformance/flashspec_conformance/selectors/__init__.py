@@ -1,0 +1,1 @@
+"""What every selector must keep to: checks of the promises in ``flashspec.selectors.types``."""

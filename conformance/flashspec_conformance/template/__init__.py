@@ -1,0 +1,1 @@
+"""A backend package of somebody's own, written out by ``flashspec-conformance new-backend``."""
