@@ -41,7 +41,7 @@ from flashspec_triton.kernels import args
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
 """Whether kernels run in Triton's interpreter: decided when they were defined, for the life of the process."""
 CAPABILITIES = Capabilities(
-    methods=frozenset({"greedy", "token"}),
+    methods=frozenset({"greedy", "token", "block", "path"}),
     dtypes=frozenset({"float16", "bfloat16", "float32"}),
     proposals=frozenset({"onehot", "sparse", "dense"}),
     filters=frozenset({"top_k", "top_p", "min_p", "allowed"}),
@@ -104,6 +104,7 @@ class TritonBackend:
             source, domain, index = randomness.stream, randomness.domain, randomness.index
         else:
             source, domain, index = randomness, Domain.BONUS, 0
+        copy = torch.empty((batch, 1, rows.shape[1]), dtype=rows.dtype, device=rows.device)
         none = torch.empty((batch, 0), dtype=torch.int64, device=rows.device)
         if batch == 0:
             verdict, record = _nothing(none), [torch.empty((0, 1), device=rows.device, dtype=d) for d in _STATISTICS]
@@ -111,11 +112,11 @@ class TritonBackend:
             m = matrix(rows[:, None], None, batch, 1, sampling, self.poison)
             record = list(laws_of(m))
             found = args.Laws(*record)
-            verdict = judge(m, drafted(none, OneHot(), self.poison), source, domain, index, found)
+            verdict = judge(m, drafted(none, OneHot(), self.poison), source, domain, index, found, copy=copy)
         # implements: PRP-7
         stats = RowStats(*record)
         mask = None if sampling.allowed is None else tensor(sampling.allowed, rows.device, torch.int32).clone()
-        proposal = Dense(rows.clone()[:, None], owned(sampling, mask), stats)
+        proposal = Dense(copy, owned(sampling, mask), stats)
         return Sample(verdict.tokens[:, 0], proposal, verdict.logprobs[:, 0], verdict.status)
 
     def verify(
@@ -139,7 +140,8 @@ class TritonBackend:
             return _nothing(tokens)
         cu_rows = layout.cu_rows if isinstance(layout, Ragged) else None
         m = matrix(rows, cu_rows, batch, longest + 1, sampling, self.poison)
-        return judge(m, drafted(tokens, proposal, self.poison), randomness, Domain.BONUS, 0, None)
+        given = OneHot() if method == "path" else proposal
+        return judge(m, drafted(tokens, given, self.poison), randomness, Domain.BONUS, 0, None, method)
 
     def concat(self, proposals: Sequence[Dense]) -> Dense:
         """Join proposals of consecutive ``sample`` calls along the draft axis, as copies."""

@@ -21,14 +21,27 @@ from flashspec.contract import (
     Uniforms,
     Verdict,
 )
-from flashspec_triton._plan import CUT_TILES, CUT_WARPS, JUDGE_WARPS, Plan, plan, power
+from flashspec_triton._plan import CUT_PROGRAMS, CUT_TILES, CUT_WARPS, FEW_TILES, JUDGE_WARPS, Plan, plan, power
 from flashspec_triton._tensors import floats, integers, tensor, unfiltered, unit_stride
 from flashspec_triton.kernels import args
-from flashspec_triton.kernels.cut import FEW, NEAR, ROOM, bound_kernel, collect_kernel, laws_kernel, search_kernel
+from flashspec_triton.kernels.cut import (
+    MOST_PARTS,
+    NEAR,
+    ROOM,
+    bound_kernel,
+    collect_kernel,
+    laws_kernel,
+    search_kernel,
+)
+from flashspec_triton.kernels.judge import BLOCK, PATH, TOKEN
 from flashspec_triton.kernels.mask import unpack_kernel
 from flashspec_triton.kernels.remainder import finish_kernel, remainder_kernel
 from flashspec_triton.kernels.rows import rows_kernel
 from flashspec_triton.kernels.settle import settle_kernel
+
+METHODS = {"token": int(TOKEN), "greedy": int(TOKEN), "path": int(PATH), "block": int(BLOCK)}
+MOST_PROGRAMS = 65_535
+"""Programs along the second and third axis of a grid."""
 
 
 @attrs.frozen(eq=False)
@@ -50,8 +63,6 @@ class Matrix:
     """Whether vocabulary and strides are multiples of 16."""
     overlap: bool
     """Whether the device can overlap launches (programmatic dependent launch)."""
-    fused: bool
-    """Whether ``fma`` rounds once: on every GPU, but not in the interpreter."""
 
     def scratch(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Memory that a kernel writes before it is read; junk under ``poison``."""
@@ -80,7 +91,7 @@ def matrix(rows: Tensor, cu_rows: Any, batch: int, width: int, sampling: Samplin
     steps = (0, rows.stride(0)) if ragged else (rows.stride(0), rows.stride(1))
     made = Matrix(
         blank, knobs, (*steps, 0 if mask is None else mask.shape[1]), batch, width, vocab, int(ragged),
-        mask is not None, device, poison, aligned(vocab, *steps), overlaps(device), device.type != "cpu",
+        mask is not None, device, poison, aligned(vocab, *steps), overlaps(device),
     )  # fmt: skip
     size = (batch, width, shape.tiles)
     statistics = (made.scratch(*size), made.scratch(*size), made.scratch(*size, dtype=torch.int32))
@@ -108,12 +119,18 @@ def overlaps(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def measure_rows(m: Matrix, shape: Plan) -> args.Laws | None:
-    """Statistics of all tiles and, with filters, the cut of every row."""
+def over(batch: int, places: int, chunks: int) -> tuple[int, int, int]:
+    """A grid over all chunks of a batch's rows, those of one row side by side; only a grid's first axis can be long."""
+    return (batch, places, chunks) if batch > MOST_PROGRAMS else (chunks, places, batch)
+
+
+def measure_rows(m: Matrix, shape: Plan, copy: Tensor | None = None) -> args.Laws | None:
+    """Statistics of all tiles and, with filters, the cut of every row; into ``copy`` the rows themselves."""
     sub = m.target.tile_max if m.knobs is None else m.scratch(m.batch, m.width, 4 * shape.tiles)
-    rows_kernel[m.batch, shape.chunks, m.width](
-        m.target, sub, *m.strides, m.vocab, m.width, shape.tiles, m.ragged, MASKED=m.masked, ALIGNED=m.aligned,
-        T=shape.group, SUBS=m.knobs is not None, FUSED=m.fused, PDL=m.overlap, num_warps=shape.warps,
+    rows_kernel[over(m.batch, m.width, shape.chunks)](
+        m.target, sub, sub if copy is None else copy, *m.strides, m.vocab, m.width, shape.tiles, m.ragged,
+        MASKED=m.masked, ALIGNED=m.aligned, T=shape.group, SUBS=m.knobs is not None,
+        COPY=copy is not None, FLIP=m.batch > MOST_PROGRAMS, PDL=m.overlap, num_warps=shape.warps,
     )  # fmt: skip
     return None if m.knobs is None else cut_rows(m, sub, shape)
 
@@ -133,10 +150,11 @@ def laws_of(m: Matrix) -> args.Laws:
 def cut_rows(m: Matrix, sub: Tensor, shape: Plan) -> args.Laws:
     """Find where the filters cut each row."""
     chunks, slots = -(-shape.tiles // CUT_TILES), m.batch * m.width
+    helpers = min(chunks, max(1, CUT_PROGRAMS // slots))
     places = slots * chunks * int(ROOM)
     ids, count = m.scratch(places, dtype=torch.int32), m.scratch(slots * chunks, dtype=torch.int32)
-    room = slots * (int(NEAR) + int(FEW))
-    near = m.scratch(room), m.scratch(room, dtype=torch.int32)
+    room = slots * (int(NEAR) + int(MOST_PARTS))
+    near = m.scratch(room), m.scratch(room, dtype=torch.int32), m.scratch(slots, dtype=torch.int32)
     short = args.Short(sub, m.scratch(slots), m.scratch(places), ids, count, *near)
     laws = laws_of(m)
     sizes = (*m.strides, m.vocab, m.batch, m.width, chunks, shape.tiles, m.ragged)
@@ -145,7 +163,7 @@ def cut_rows(m: Matrix, sub: Tensor, shape: Plan) -> args.Laws:
         m.target, m.knobs, short, laws, *m.strides, m.vocab, m.batch, m.width, shape.tiles, m.ragged,
         **common, TP=shape.padded, SP=power(4 * shape.tiles),
     )  # fmt: skip
-    collect_kernel[(slots * chunks,)](m.target, short, *sizes, **common, T=CUT_TILES)
+    collect_kernel[(slots, helpers)](m.target, short, *sizes, **common, T=CUT_TILES)
     search_kernel[(slots,)](m.target, m.knobs, short, laws, *sizes, **common, CP=max(power(chunks), 16))
     return laws
 
@@ -218,7 +236,14 @@ def noise(source: Stream | Uniforms, device: torch.device) -> tuple[args.Noise, 
 
 
 def judge(
-    m: Matrix, d: Drafted, source: Stream | Uniforms, domain: Domain, index: int, record: args.Laws | None
+    m: Matrix,
+    d: Drafted,
+    source: Stream | Uniforms,
+    domain: Domain,
+    index: int,
+    record: args.Laws | None,
+    method: str = "token",
+    copy: Tensor | None = None,
 ) -> Verdict:
     """Launch everything that turns rows and drafts into a verdict."""
     shape = plan(m.batch * m.width, m.width, m.vocab)
@@ -226,35 +251,41 @@ def judge(
     counts = [m.scratch(m.batch, dtype=long_) for _ in range(3)]
     out = args.Out(m.scratch(m.batch, m.width, dtype=long_), m.scratch(m.batch, m.width, dtype=wide), *counts)
     numbers, explicit = noise(source, m.device)
-    filtered = m.knobs is not None
-    pending = _pending(m, shape, filtered or d.dense)
+    filtered, number = m.knobs is not None, METHODS[method]
+    later = filtered or d.dense
+    slots = m.width if later and (method == "path" or (method == "block" and d.dense)) else 1
+    pending = _pending(m, shape, slots, later)
     kept = record if record is not None else args.Laws(*out[:1] * 4)
     flags = {"MASKED": m.masked, "SPARSE": d.sparse, "DENSE": d.dense, "QMASK": d.masked, "FILTER": filtered}
     common: dict[str, Any] = {**flags, "ALIGNED": m.aligned and d.aligned, **overlapping(m)}
-    found = measure_rows(m, shape)
+    places = shape.places
+    rows = m.scratch(m.batch, places, 3)
+    found = measure_rows(m, shape, copy)
     laws = kept if found is None else found
     settle_kernel[(m.batch,)](
-        m.target, laws, numbers, d.draft, out, kept, laws_of(m), pending, *m.strides, m.vocab, m.width, shape.tiles,
-        d.listed, *d.strides, m.ragged, explicit, int(domain), index, d.mixed,
-        **common, TP=shape.padded, RECORD=record is not None, J=shape.places, num_warps=shape.judge_warps,
+        m.target, laws, numbers, d.draft, out, kept, pending, rows, *m.strides, m.vocab, m.width, shape.tiles,
+        d.listed, *d.strides, m.ragged, explicit, int(domain), index, d.mixed, slots,
+        METHOD=number, **common, TP=shape.padded, RECORD=record is not None, J=places, num_warps=shape.judge_warps,
     )  # fmt: skip
-    if filtered or d.dense:
-        few = plan(m.batch, 1, m.vocab)
+    if later:
+        few = shape.split(FEW_TILES)
         rest = (m.vocab, m.width, shape.tiles, d.listed, *d.strides, m.ragged)
-        remainder_kernel[m.batch, few.chunks](
-            m.target, laws, d.draft, pending, *m.strides, *rest, **common, T=few.group, num_warps=few.warps
-        )
+        remainder_kernel[over(m.batch, slots, few.chunks)](
+            m.target, laws, d.draft, pending, *m.strides, *rest, **common, T=few.group, SCALED=method == "block",
+            FLIP=m.batch > MOST_PROGRAMS, num_warps=few.warps,
+        )  # fmt: skip
         finish_kernel[(m.batch,)](
-            m.target, laws, d.draft, out, pending, *m.strides, *rest,
-            **common, TP=shape.padded, num_warps=JUDGE_WARPS,
+            m.target, laws, d.draft, out, pending, *m.strides, *rest, slots,
+            METHOD=number, **common, J=places, TP=shape.padded, num_warps=JUDGE_WARPS,
         )  # fmt: skip
     return Verdict(out.tokens, out.accepted, out.emitted, out.status, out.logprobs)
 
 
-def _pending(m: Matrix, shape: Plan, later: bool) -> args.Pending:
+def _pending(m: Matrix, shape: Plan, slots: int, later: bool) -> args.Pending:
     if not later:
-        return args.Pending(*(m.target.tile_max,) * 4)
-    place = m.scratch(m.batch, 4, dtype=torch.int32)
-    number = m.scratch(m.batch, 4, dtype=torch.float64)
-    left = m.scratch(m.batch, shape.tiles)
-    return args.Pending(place, number, left, left if m.knobs is None else m.scratch(m.batch, shape.tiles))
+        return args.Pending(*(m.target.tile_max,) * 5)
+    head, place = m.scratch(m.batch, 4, dtype=torch.int32), m.scratch(m.batch, slots, 4, dtype=torch.int32)
+    number = m.scratch(m.batch, slots, 5, dtype=torch.float64)
+    left = m.scratch(m.batch, slots, shape.tiles)
+    kept = left if m.knobs is None else m.scratch(m.batch, slots, shape.tiles)
+    return args.Pending(head, place, number, left, kept)

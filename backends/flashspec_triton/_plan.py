@@ -8,13 +8,17 @@ from flashspec.contract import TILE
 
 JUDGE_WARPS = 4
 """Warps of the program that judges a request."""
-MOST_WARPS = 4
+FEW_TILES, MOST_TILES = 4, 8
+"""Tiles of a program that reads rows: a multiple of its warps, so that a tile is always added up alike."""
+MANY = 16_384
+"""Tiles of a call from which on programs have ``MOST_TILES``."""
+WARPS = 4
 """Warps of a program that reads tiles."""
 CUT_TILES = 4
 CUT_WARPS = 8
-"""Tiles and warps of one program of the cut kernel."""
-MOST_PLACES = 16
-"""Rows of a request that are judged at once."""
+"""Tiles that a program of the cut kernels looks at in one step, and its warps."""
+CUT_PROGRAMS = 128
+"""Programs that look for the candidates of all rows, at least one a row: most rows need none."""
 
 
 def power(n: int) -> int:
@@ -27,31 +31,27 @@ class Plan:
     """Launch shapes of one call."""
 
     tiles: int
-    """Tiles of a row."""
+    """Tiles of a row, rounded up to a multiple of ``FEW_TILES``."""
     padded: int
     """``tiles`` rounded up to a power of two."""
     group: int
     """Tiles of one program of the rows kernel."""
     warps: int
-    """Warps of it: each has ``group / warps`` tiles, and nothing of a tile crosses warps."""
     chunks: int
     places: int
-    """Rows of a request that are judged at once."""
+    """Rows of a request, rounded up to a power of two."""
     judge_warps: int
 
     def split(self, group: int) -> Plan:
         """The same with ``group`` tiles in a program of the rows kernel."""
         chunks = -(-self.tiles // group)
-        return attrs.evolve(self, group=group, warps=min(group, MOST_WARPS), chunks=chunks)
+        return attrs.evolve(self, group=group, chunks=chunks)
 
 
 def plan(rows: int, places: int, vocab: int) -> Plan:
     """The launch shapes for ``rows`` rows, ``places`` of them per request."""
-    tiles = -(-vocab // TILE)
-    group = 1
-    for larger, least in ((2, 1024), (4, 2048)):
-        if rows * -(-tiles // larger) >= least:
-            group = larger
-    padded, judged = max(power(tiles), 16), min(max(power(places), 8), MOST_PLACES)
+    tiles = -(-vocab // (TILE * FEW_TILES)) * FEW_TILES
+    group = FEW_TILES if rows * tiles < MANY else MOST_TILES
+    padded, judged = max(power(tiles), 16), max(power(places), 2)
     judge_warps = JUDGE_WARPS
-    return Plan(tiles, padded, group, min(group, MOST_WARPS), -(-tiles // group), judged, judge_warps)
+    return Plan(tiles, padded, group, WARPS, -(-tiles // group), judged, judge_warps)

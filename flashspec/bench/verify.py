@@ -16,12 +16,12 @@ import attrs
 from flashspec import registry
 from flashspec.bench import clock
 from flashspec.bench.header import header
-from flashspec.bench.verify_calls import Case, call
+from flashspec.bench.verify_calls import READS_Q, Case, call
 from flashspec.contract import Backend
 from flashspec.errors import CapabilityError, ContractError
 
 Progress = Callable[[str], None]
-METHODS = ("token", "greedy", "sample")
+METHODS = ("token", "block", "path", "greedy", "sample")
 PROPOSALS = ("onehot", "sparse", "dense")
 WARMTHS = ("warm", "cold")
 CALLS = 10
@@ -44,7 +44,7 @@ class Config:
     """
 
     backends: tuple[str, ...] = _field(("triton", "torch"), "backends, by name or as module:attr")
-    methods: tuple[str, ...] = _field(("token",), "of token, greedy, sample")
+    methods: tuple[str, ...] = _field(("token",), "of token, block, path, greedy, sample")
     proposals: tuple[str, ...] = _field(("onehot", "dense"), "of onehot, sparse, dense")
     batches: tuple[int, ...] = _field((1, 8, 64, 256), "requests per call")
     draft_lens: tuple[int, ...] = _field((4,), "drafts per request")
@@ -79,12 +79,12 @@ def options() -> tuple[tuple[str, Any, str], ...]:
 
 
 def cases(config: Config) -> list[Case]:
-    """The shapes of a run, small ones first; greedy rows and sampling have no proposal to vary."""
+    """The shapes of a run, small ones first; only methods that read proposals have one to vary."""
     found = []
     for vocab, dtype, filters in itertools.product(config.vocabs, config.dtypes, config.filters):
         for method, proposal in itertools.product(config.methods, config.proposals):
             for length, batch in itertools.product(config.draft_lens, config.batches):
-                kind = proposal if method == "token" else "onehot"
+                kind = proposal if method in READS_Q else "onehot"
                 drafts = 0 if method == "sample" else length
                 case = Case(method, kind, batch, drafts, vocab, dtype, "none" if method == "greedy" else filters)
                 if case not in found:
@@ -134,7 +134,7 @@ def row(case: Case, name: str, backend: Backend, warm: bool, speed: float, confi
         "sets": count,
         **{k: round(v, 3) if isinstance(v, float) else v for k, v in attrs.asdict(timing).items()},
         "floor_us": round(floor, 3),
-        "fraction_of_floor": round(floor / timing.median_us, 4),
+        "fraction_of_floor": round(floor / timing.median_us, 6),
     }
 
 

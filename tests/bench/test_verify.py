@@ -41,7 +41,7 @@ def test_every_option_reaches_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"methods": ("block",)}, "methods has 'block'; allowed: token, greedy, sample"),
+        ({"methods": ("tree",)}, "methods has 'tree'; allowed: token, block, path, greedy, sample"),
         ({"proposals": ("tree",)}, "proposals has 'tree'"),
         ({"batches": (0,)}, "batches is"),
         ({"vocabs": ()}, "vocabs is"),
@@ -60,6 +60,8 @@ def test_the_floor_counts_each_row_once() -> None:
     case = Case("token", "onehot", 3, 4, 1000, "bfloat16", "none")
     assert case.bytes == 3 * 5 * 1000 * 2
     assert attrs.evolve(case, proposal="dense").bytes == 3 * 6 * 1000 * 2
+    assert attrs.evolve(case, method="block", proposal="dense").bytes == 3 * 6 * 1000 * 2
+    assert attrs.evolve(case, method="path", proposal="dense").bytes == case.bytes
     assert attrs.evolve(case, method="sample", draft_len=0, dtype="float32").bytes == 3 * 1000 * 4
 
 
@@ -71,7 +73,8 @@ def test_cold_sets_outgrow_the_cache() -> None:
     assert verify.sets_of(case, True, "cuda") == verify.sets_of(case, False, "cpu") == 1
 
 
-@pytest.mark.parametrize(("method", "proposal"), [("token", p) for p in ("onehot", "sparse", "dense")])
+@pytest.mark.parametrize("method", ["token", "block"])
+@pytest.mark.parametrize("proposal", ["onehot", "sparse", "dense"])
 def test_the_drafts_are_really_drawn_from_their_proposal(method: str, proposal: str) -> None:
     """No draft is judged as anything else: every status is OK, and tokens are in the vocabulary."""
     backend = get_backend("numpy")
@@ -90,13 +93,14 @@ def test_a_run_writes_every_key(tmp_path: Path) -> None:
     """A small run on the CPU: a row for each method with the documented keys, and a header."""
     file = tmp_path / "report.json"
     argv = (
-        "verify --backends numpy --device cpu --methods token greedy sample --proposals onehot dense --batches 1 "
-        "--draft-lens 1 --vocabs 65 --dtypes float32 --warmth warm --repeats 2 --json"
+        "verify --backends numpy --device cpu --methods token block path greedy sample --proposals onehot dense "
+        "--batches 1 --draft-lens 1 --vocabs 65 --dtypes float32 --warmth warm --repeats 2 --json"
     )
     assert command.main([*argv.split(), str(file)]) == 0
     report = json.loads(file.read_text(encoding="utf-8"))
     assert {"command", "date", "hardware", "versions", "read_bytes_per_second"} <= set(report["header"])
     assert [(r["method"], r["proposal"]) for r in report["rows"]] == [
-        ("token", "onehot"), ("token", "dense"), ("greedy", "onehot"), ("sample", "onehot"),
+        ("token", "onehot"), ("token", "dense"), ("block", "onehot"), ("block", "dense"), ("path", "onehot"),
+        ("greedy", "onehot"), ("sample", "onehot"),
     ]  # fmt: skip
     assert all(set(KEYS) <= set(r) and r["fraction_of_floor"] > 0 for r in report["rows"])

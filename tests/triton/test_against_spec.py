@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 
-from flashspec.contract import Backend, Domain, Sampling, Stream
+from flashspec.contract import Backend, Domain, Padded, Sampling, Sparse, Status, Stream
 from flashspec_conformance import generate
 from flashspec_conformance.compare import Tally, check
 from flashspec_conformance.subject import Subject
@@ -39,6 +39,34 @@ def test_faulty_rows_and_proposals_are_the_specs(backend: Backend, device: str, 
         call = random_call(seed, 3, 2, vocab)
         compared += compare(backend, call, judge(backend, call, "float32", device))
     assert compared > 4
+
+
+@pytest.mark.clause("BLK-1", "BLK-2", "BLK-3", "PTH-1", "PTH-2", "PTH-3")
+@pytest.mark.parametrize("method", ["block", "path"])
+@pytest.mark.parametrize(("batch", "longest", "vocab"), [(6, 3, 4), (3, 5, 33), (2, 1, 2), (2, 2, 1030)])
+def test_block_and_path_are_the_specs(
+    backend: Backend, device: str, method: str, batch: int, longest: int, vocab: int
+) -> None:
+    """Ragged calls with every kind of proposal, filter and fault get the spec's tokens under both methods."""
+    compared = 0
+    for seed in range(12 if device == "cuda" else 3):
+        call = random_call(seed + 50, batch, longest, vocab)
+        compared += compare(backend, call, judge(backend, call, "float32", device, method=method), method)
+    assert compared > 3
+
+
+@pytest.mark.clause("STS-4", "PRP-5")
+@pytest.mark.parametrize("method", ["token", "block"])
+def test_faults_of_different_places_are_all_reported(backend: Backend, device: str, method: str) -> None:
+    """An invalid proposal at the first draft, and an id out of range at the second."""
+    put = backend.asarray
+    rows = put(np.tile([0.0, -30.0, -30.0], (1, 3, 1)), "float32", device)
+    ids, logs = np.array([[[0, 1], [0, 1]]]), np.log([[[0.2, 0.2], [0.5, 0.5]]])
+    proposal = Sparse(put(ids, "int64", device), put(logs, "float32", device))
+    stream = Stream.of([1], [2])
+    drafts = put(np.array([[0, 99]]), "int64", device)
+    got = backend.verify(rows, drafts, proposal, Padded(), Sampling.of(1, temperature=0.7), stream, method)
+    assert backend.to_numpy(got.status).tolist() == [int(Status.DRAFT_OUT_OF_RANGE | Status.INVALID_PROPOSAL)]
 
 
 @pytest.mark.clause("FLT-5", "PRP-3")

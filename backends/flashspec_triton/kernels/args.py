@@ -85,16 +85,20 @@ class Short(NamedTuple):
     count: Any
     near_logit: Any
     near_id: Any
+    near_size: Any
+    """``[rows]`` int32: tokens of a row's short list, which is in no order."""
 
 
 class Pending(NamedTuple):
-    """Requests whose last token needs another pass over their row."""
+    """Requests whose last token needs another pass over rows; each has one slot, or one for every row."""
 
+    head: Any
+    """``[B, 4]`` int32: 0 nothing to do, 1 draw from slot 0, 2 decide first; place reached; whether it emits; flaws."""
     place: Any
-    """``[B, 4]`` int32: row, mode (-1: nothing to do), draft."""
+    """``[B, slots, 4]`` int32: row, mode (-1: not needed), draft, a flag of the method."""
     number: Any
-    """``[B, 4]`` float64: max, mass, uniform."""
+    """``[B, slots, 5]`` float64: max, mass, uniform, ``P`` of the block rule, coin."""
     left: Any
-    """``[B, tiles]`` float32: residual mass of each tile."""
+    """``[B, slots, tiles]`` float32: residual mass of each tile."""
     kept: Any
-    """``[B, tiles]`` float32: kept mass of each tile (only with filters)."""
+    """``[B, slots, tiles]`` float32: kept mass of each tile (only with filters)."""

@@ -29,8 +29,12 @@ ROOM = tl.constexpr(128)
 """Candidates that the list of one chunk holds."""
 NEAR = tl.constexpr(256)
 """Candidates of a row up to which each is compared with each."""
-FEW = tl.constexpr(64)
+FEW = tl.constexpr(32)
 """Parts of 256 tokens that are looked through at once."""
+MOST_PARTS = tl.constexpr(256)
+"""Parts of a row that are looked through."""
+FINE = tl.constexpr(2.0**40)
+"""Weights are added up as whole multiples of ``2 ** -40`` of the row's largest: the same in any order."""
 STEP = tl.constexpr(2048)
 """Tokens or places of the lists read at once by a bisection step."""
 
@@ -276,6 +280,24 @@ def bound_kernel(
         tl.store(laws.cut_id + slot, cut_id.to(tl.int64))
 
 
+@triton.jit
+def listed(target, short, slot, chunk, low, row, words, vocab, chunks, tiles, T: tl.constexpr, MASKED: tl.constexpr):
+    """The list of one chunk, in id order, as far as there is room; its length."""
+    tile = chunk * T + tl.arange(0, T)
+    high = tl.load(target.tile_max + slot * tiles + tile, mask=tile < tiles, other=-INF)
+    found = tl.full((), 0, tl.int32)
+    if tl.max(high, 0) >= low:
+        ids = chunk * (T * TILE) + tl.arange(0, T * TILE)
+        x = read(row, ids, vocab, words, MASKED)
+        fit = (x >= low) & (x > -INF)
+        rank = tl.cumsum(fit.to(tl.int32), 0)
+        found = tl.sum(fit.to(tl.int32), 0)
+        spot = (slot * chunks + chunk) * ROOM + rank - 1
+        tl.store(short.logit + spot, x, mask=fit & (rank <= ROOM))
+        tl.store(short.id + spot, ids, mask=fit & (rank <= ROOM))
+    tl.store(short.count + slot * chunks + chunk, found)
+
+
 @triton.jit(
     do_not_specialize=["stride_b", "stride_j", "stride_a", "vocab", "batch", "width", "chunks", "tiles", "ragged"]
 )
@@ -283,71 +305,59 @@ def collect_kernel(
     target, short, stride_b, stride_j, stride_a, vocab, batch, width, chunks, tiles, ragged,
     MASKED: tl.constexpr, ALIGNED: tl.constexpr, T: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program per (row, ``T`` tiles): list the tokens that are not below the bound."""
+    """Grid (row, helper): list the tokens that are not below the bound, ``T`` tiles a list."""
     release(PDL)
     await_writes(PDL)
     vocab, stride_b, stride_j = whole(vocab, ALIGNED), whole(stride_b, ALIGNED), whole(stride_j, ALIGNED)
     pid = tl.program_id(0)
-    chunk = pid % chunks
-    b = (pid // chunks) % batch
-    j = (pid // chunks) // batch
+    b = pid % batch
+    j = pid // batch
     first, count = owned(target.cu_rows, b, width, ragged)
     if j < count:
         slot = b.to(tl.int64) * width + j
-        tile = chunk * T + tl.arange(0, T)
-        high = tl.load(target.tile_max + slot * tiles + tile, mask=tile < tiles, other=-INF)
         low = tl.load(short.low + slot)
-        found = tl.full((), 0, tl.int32)
-        if tl.max(high, 0) >= low:
-            row = target.logits + start_of(b, first, stride_b, stride_j, ragged) + j.to(tl.int64) * stride_j
-            words = target.allowed + (first + j) * stride_a
-            ids = chunk * (T * TILE) + tl.arange(0, T * TILE)
-            x = read(row, ids, vocab, words, MASKED)
-            fit = (x >= low) & (x > -INF)
-            rank = tl.cumsum(fit.to(tl.int32), 0)
-            found = tl.sum(fit.to(tl.int32), 0)
-            spot = (slot * chunks + chunk) * ROOM + rank - 1
-            tl.store(short.logit + spot, x, mask=fit & (rank <= ROOM))
-            tl.store(short.id + spot, ids, mask=fit & (rank <= ROOM))
-        tl.store(short.count + slot * chunks + chunk, found)
+        row = target.logits + start_of(b, first, stride_b, stride_j, ragged) + j.to(tl.int64) * stride_j
+        words = target.allowed + (first + j) * stride_a
+        chunk = tl.where(low < INF, tl.program_id(1), chunks)
+        while chunk < chunks:
+            listed(target, short, slot, chunk, low, row, words, vocab, chunks, tiles, T, MASKED)
+            chunk += tl.num_programs(1)
 
 
 @triton.jit
 def gathered(row, words, short, slot, tiles, low, vocab, SP: tl.constexpr, MASKED: tl.constexpr):
-    """List the tokens that are not below ``low`` from the parts of the row whose largest logit is not: the largest of
-    every part, then the next, and so on. Returns the length of the list, or -1 if there is no room for it."""
+    """List the tokens that are not below ``low``, in any order, from the parts of the row whose largest logit is not.
+    Returns the length of the list, or -1 if there is no room for it."""
     place = tl.arange(0, SP)
     sub = tl.load(short.sub_max + slot * (tiles * 4) + place, mask=place < tiles * 4, other=-INF)
-    fit = sub >= low
+    fit = (sub >= low) & (sub > -INF)
     rank = tl.cumsum(fit.to(tl.int32), 0)
     parts = tl.sum(fit.to(tl.int32), 0)
-    home = slot * (NEAR + FEW)
+    home = slot * (NEAR + MOST_PARTS)
+    tl.store(short.near_size + slot, 0)
     size = tl.full((), -1, tl.int32)
-    if parts <= FEW:
+    if parts <= MOST_PARTS:
         tl.store(short.near_id + home + NEAR + rank - 1, place, mask=fit)
         tl.debug_barrier()
-        which = tl.arange(0, FEW)
-        part = tl.load(short.near_id + home + NEAR + which, mask=which < parts, other=0)
-        ids = part[:, None] * 256 + tl.arange(0, 256)[None, :]
-        inside = (which < parts)[:, None] & (ids < vocab)
-        x = tl.load(row + ids, mask=inside, other=-INF).to(tl.float32)
-        if MASKED:
-            x = barred(x, ids, words, inside)
-        turn = tl.full((), 0, tl.int32)
-        more = tl.full((), 1, tl.int32)
-        while (more > 0) & (turn < NEAR // FEW):
-            best = tl.max(x, 1)
-            first = tl.min(tl.where(x == best[:, None], ids, FAR), 1)
-            good = (best >= low) & (best > -INF)
-            tl.store(short.near_logit + home + turn * FEW + which, tl.where(good, best, -INF))
-            tl.store(short.near_id + home + turn * FEW + which, first)
-            x = tl.where(ids == first[:, None], -INF, x)
-            more = tl.sum(good.to(tl.int32), 0)
-            turn += 1
-        rest = tl.max(tl.max(x, 1), 0)
-        if (rest < low) | (rest == -INF):
-            size = turn * FEW
+        begin = tl.full((), 0, tl.int32)
+        while begin < parts:
+            which = begin + tl.arange(0, FEW)
+            part = tl.load(short.near_id + home + NEAR + which, mask=which < parts, other=0)
+            ids = part[:, None] * 256 + tl.arange(0, 256)[None, :]
+            inside = (which < parts)[:, None] & (ids < vocab)
+            x = tl.load(row + ids, mask=inside, other=-INF).to(tl.float32)
+            if MASKED:
+                x = barred(x, ids, words, inside)
+            good = (x >= low) & (x > -INF)
+            counter = short.near_size + slot + ids * 0
+            at = tl.atomic_add(counter, 1, mask=good, sem="relaxed", scope="cta")
+            room = good & (at < NEAR)
+            tl.store(short.near_logit + home + at, x, mask=room)
+            tl.store(short.near_id + home + at, ids, mask=room)
+            begin += FEW
         tl.debug_barrier()
+        found = tl.load(short.near_size + slot, volatile=True)
+        size = tl.where(found <= NEAR, found, -1)
     return size
 
 
@@ -363,8 +373,8 @@ def compacted(short, slot, counts, chunks):
     spot = (slot * chunks + box) * ROOM + inner
     x = tl.load(short.logit + spot, mask=i < size, other=-INF)
     ids = tl.load(short.id + spot, mask=i < size, other=0)
-    tl.store(short.near_logit + slot * (NEAR + FEW) + i, x)
-    tl.store(short.near_id + slot * (NEAR + FEW) + i, ids)
+    tl.store(short.near_logit + slot * (NEAR + MOST_PARTS) + i, x)
+    tl.store(short.near_id + slot * (NEAR + MOST_PARTS) + i, ids)
     tl.debug_barrier()
     return size
 
@@ -375,32 +385,33 @@ def ranked(short, slot, size, top, total, c, temperature, k, p, min_p):
     it. No ties to break: the order (-logit, id) has none."""
     # implements: FLT-1, FLT-2, FLT-3, FLT-4
     i = tl.arange(0, NEAR)
-    home = slot * (NEAR + FEW)
+    home = slot * (NEAR + MOST_PARTS)
     x = tl.load(short.near_logit + home + i, mask=i < size, other=-INF)
     ids = tl.load(short.near_id + home + i, mask=i < size, other=0)
     live = x > -INF
-    w = weights(x, top, c).to(tl.float64)
+    w = (weights(x, top, c).to(tl.float64) * FINE).to(tl.int64)
     rank = tl.zeros([NEAR], tl.int32)
-    before = tl.zeros([NEAR], tl.float64)
+    ahead_of = tl.zeros([NEAR], tl.int64)
     start = tl.full((), 0, tl.int32)
     while start < size:
         other = start + tl.arange(0, 16)
         y = tl.load(short.near_logit + home + other, mask=other < size, other=-INF)
         their = tl.load(short.near_id + home + other, mask=other < size, other=0)
-        v = weights(y, top, c).to(tl.float64)
+        v = (weights(y, top, c).to(tl.float64) * FINE).to(tl.int64)
         ahead = (y[None, :] > x[:, None]) | ((y[None, :] == x[:, None]) & (their[None, :] < ids[:, None]))
         rank += tl.sum(ahead.to(tl.int32), 1)
-        before += tl.sum(tl.where(ahead, v[None, :], 0.0), 1)
+        ahead_of += tl.sum(tl.where(ahead, v[None, :], 0), 1)
         start += 16
     limit = tl.where(k > 0, k, FAR)
     inside = live & (rank < limit)
-    held = tl.where(k > 0, tl.sum(tl.where(inside, w, 0.0), 0), total)
+    before = ahead_of.to(tl.float64) / FINE
+    held = tl.where(k > 0, tl.sum(tl.where(inside, w, 0), 0).to(tl.float64) / FINE, total)
     inside = inside & (before < tl.where(p < 1.0, p * held, INF))
     edge = tl.where(min_p > 0.0, tl.log(tl.where(min_p > 0.0, min_p, 1.0)), -INF)
     inside = inside & ((x.to(tl.float64) - top.to(tl.float64)) / temperature >= edge)
     cut_logit = tl.min(tl.where(inside, x, INF), 0)
     cut_id = tl.max(tl.where(inside & (x == cut_logit), ids, -1), 0)
-    return tl.sum(tl.where(inside, w, 0.0), 0), cut_logit, cut_id
+    return tl.sum(tl.where(inside, w, 0), 0).to(tl.float64) / FINE, cut_logit, cut_id
 
 
 @triton.jit(
@@ -423,7 +434,7 @@ def search_kernel(
         slot = b.to(tl.int64) * width + j
         low = tl.load(short.low + slot)
         box = tl.arange(0, CP)
-        counts = tl.load(short.count + slot * chunks + box, mask=box < chunks, other=0)
+        counts = tl.load(short.count + slot * chunks + box, mask=box < tl.where(low < INF, chunks, 0), other=0)
         top = tl.load(laws.max + slot).to(tl.float32)
         total = tl.load(laws.mass + slot)
         temperature = tl.load(target.temperature + b)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from flashspec_triton.kernels.law import INF, barred, finite, image, kept, value_of, weights
+from flashspec_triton.kernels.law import INF, LOG2E, barred, finite, image, kept, power_of_two, value_of, weights
 
 SLACK = tl.constexpr(1e-3)
 GROUP = tl.constexpr(16)
@@ -11,8 +11,8 @@ GROUP = tl.constexpr(16)
 
 
 @triton.jit
-def sparse_log_q(draft, at, x, live, listed, vocab):
-    """``log q`` of drafts ``x [J]`` whose tables start at row ``at [J]``, and whether q is a law that has x."""
+def sparse_odds(draft, at, x, live, listed, vocab):
+    """``q(x)`` of drafts ``x [J]`` whose tables start at row ``at [J]``, and whether q is a law that has x."""
     # implements: PRP-2, PRP-5
     total = tl.zeros(x.shape, tl.float64)
     mine = tl.zeros(x.shape, tl.float64)
@@ -24,19 +24,20 @@ def sparse_log_q(draft, at, x, live, listed, vocab):
         spot = at[:, None] * listed + place[None, :]
         ids = tl.load(draft.ids + spot, mask=here, other=-1).to(tl.int64)
         logs = tl.load(draft.logprobs + spot, mask=here, other=0.0).to(tl.float64)
-        q = tl.where(ids != -1, tl.exp(logs), 0.0)
+        q = tl.where(ids != -1, tl.where(logs == logs, power_of_two(logs * LOG2E), logs), 0.0)
         total += tl.sum(q, 1)
         mine += tl.sum(tl.where(ids == x[:, None], q, 0.0), 1)
         outside += tl.sum(((ids < -1) | (ids >= vocab)).to(tl.int32), 1)
         start += GROUP
     slack = tl.full((), SLACK, tl.float64)
     sound = (outside == 0) & (tl.abs(total - 1.0) <= slack) & (mine > 0.0) & finite(mine)
-    return tl.log(tl.where(sound, mine, 1.0)), sound
+    return tl.where(sound, mine, 1.0), sound
 
 
 @triton.jit
-def dense_log_q(draft, b, jj, at, x, live, stride_b, stride_j, stride_a, QMASK: tl.constexpr):
-    """``log q`` of drafts ``x [J]`` under recorded statistics, and whether q is a law that has x."""
+def dense_odds(draft, b, jj, at, x, live, stride_b, stride_j, stride_a, QMASK: tl.constexpr):
+    """For drafts ``x [J]`` under recorded statistics: the base-2 logarithm of ``q(x) * mass``, the mass, and whether q
+    is a law that has x."""
     # implements: PRP-3, PRP-5, PRP-7
     heat = tl.load(draft.temperature + b)
     spot = b.to(tl.int64) * stride_b + jj.to(tl.int64) * stride_j + x
@@ -50,9 +51,10 @@ def dense_log_q(draft, b, jj, at, x, live, stride_b, stride_j, stride_a, QMASK: 
     cut_id = tl.load(draft.cut_id + at, mask=live, other=0)
     wide = logit.to(tl.float64)
     lawful = finite(top) & finite(mass) & (mass > 0.0) & kept(wide, x, cut_logit, cut_id)
-    log_q = (wide - top) / tl.where(heat == 0.0, 1.0, heat) - tl.log(tl.where(lawful, mass, 1.0))
-    sound = lawful & finite(log_q)
-    return tl.where(sound, log_q, 0.0), sound
+    steep = LOG2E / tl.where(heat == 0.0, 1.0, heat)
+    sharp = (wide - top) * steep
+    sound = lawful & finite(sharp)
+    return tl.where(sound, sharp, 0.0), tl.where(sound, mass, 1.0), sound
 
 
 @triton.jit
@@ -66,21 +68,22 @@ def narrowed(cut_logit, cut_id):
 
 @triton.jit
 def residual(
-    w, ids, mode, x, mass, draft, b, place, vocab, width, listed, stride_b, stride_j, stride_a, sharp_q,
+    w, ids, mode, x, scale, mass, draft, b, place, vocab, width, listed, stride_b, stride_j, stride_a, sharp_q,
     SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
 ):  # fmt: skip
-    """``[w - q * mass]+`` at ``ids``: what the rejected draft's law leaves of the row. Mode 0 leaves ``w``."""
-    # implements: RES-1
+    """``[scale * w - q * mass]+`` at ``ids``: what the draft's law leaves of the row. Mode 0 leaves ``w``."""
+    # implements: RES-1, BLK-2
     if mode == 1:
         # implements: PRP-1
         w = tl.where(ids == x, 0.0, w)
     at = b.to(tl.int64) * (width - 1) + place
     if SPARSE:
         if mode == 2:
+            w = w * scale
             s = tl.full((), 0, tl.int32)
             while s < listed:
                 one = tl.load(draft.ids + at * listed + s)
-                q = tl.exp(tl.load(draft.logprobs + at * listed + s).to(tl.float64)) * mass
+                q = power_of_two(tl.load(draft.logprobs + at * listed + s).to(tl.float64) * LOG2E) * mass
                 w = tl.where(ids == one, tl.maximum(w - q.to(tl.float32), 0.0), w)
                 s += 1
     if DENSE:
@@ -92,10 +95,10 @@ def residual(
         if QMASK:
             y = barred(y, ids, draft.allowed + at * stride_a, inside)
         top = tl.load(draft.max + at, mask=dense, other=0.0).to(tl.float32)
-        scale = (mass / tl.load(draft.mass + at, mask=dense, other=1.0)).to(tl.float32)
+        ratio = (mass / tl.load(draft.mass + at, mask=dense, other=1.0)).to(tl.float32)
         cut_logit, cut_id = narrowed(
             tl.load(draft.cut_logit + at, mask=dense, other=0.0), tl.load(draft.cut_id + at, mask=dense, other=0)
         )
         q = tl.where(kept(y, ids, cut_logit, cut_id), weights(y, top, sharp_q), 0.0)
-        w = tl.maximum(w - q * scale, 0.0)
+        w = tl.maximum(w * tl.where(dense, scale, 1.0) - q * ratio, 0.0)
     return w

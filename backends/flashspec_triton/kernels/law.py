@@ -9,6 +9,7 @@ FAR = tl.constexpr(2**31 - 1)
 HOTTEST = tl.constexpr(3.0e38)
 """``c`` stays finite, so that 0 * c is 0."""
 COLDEST = tl.constexpr(1.0e-37)
+LOG2E = tl.constexpr(1.4426950408889634)
 LOG2E_HIGH = tl.constexpr(1.44269502162933349609375)
 LOG2E_LOW = tl.constexpr(1.925963033500944e-08)
 """log2(e) as a float32 and what it lacks."""
@@ -20,6 +21,12 @@ def whole(n, ALIGNED: tl.constexpr):
     if ALIGNED:
         n = (n // 16) * 16
     return n
+
+
+@triton.jit
+def fours(n):
+    """``n``, a multiple of 4, so that the compiler knows it and reads four numbers at once."""
+    return (n // 4) * 4
 
 
 @triton.jit
@@ -52,19 +59,6 @@ def read(row, ids, vocab, words, MASKED: tl.constexpr):
     x = tl.load(row + ids, mask=inside, other=-INF).to(tl.float32)
     if MASKED:
         x = barred(x, ids, words, inside)
-    return x
-
-
-@triton.jit
-def span(row, ids, end, vocab, words, MASKED: tl.constexpr):
-    """As ``read``, for ``ids`` below ``end``: without a mask where the vocabulary reaches that far."""
-    if end <= vocab:
-        raw = tl.load(row + ids)
-    else:
-        raw = tl.load(row + ids, mask=ids < vocab, other=-INF)
-    x = raw.to(tl.float32)
-    if MASKED:
-        x = barred(x, ids, words, ids < vocab)
     return x
 
 
@@ -122,3 +116,22 @@ def image(x):
 def value_of(key):
     """The float32 of an image."""
     return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def power_of_two(t):
+    """``2 ** t`` in float64 for float64 ``t``, as exact as float32; 0 below ``2 ** -990``, at most ``2 ** 990``."""
+    near = tl.minimum(tl.maximum(t, -991.0), 990.0)
+    whole_part = tl.floor(near + 0.5)
+    rest = tl.exp2((near - whole_part).to(tl.float32)).to(tl.float64)
+    scale = ((whole_part.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+    return tl.where(t > -990.0, rest * scale, 0.0)
+
+
+@triton.jit
+def natural_log(s):
+    """``ln(s)`` in float64 of positive ``s`` within float32's range: a logarithm only near 1, where it is exact."""
+    bits = s.to(tl.float32).to(tl.int32, bitcast=True)
+    exponent = (bits - 0x3F3504F3) >> 23
+    near = (bits - (exponent << 23)).to(tl.float32, bitcast=True)
+    return (exponent.to(tl.float64) + tl.log2(near).to(tl.float64)) * 0.6931471805599453

@@ -39,6 +39,24 @@ def words(noise, b, place, domain):
 
 
 @triton.jit
+def path_uniforms(noise, b, place, live, width, explicit, domain):
+    """Uniforms in float64 of rows ``place`` of the method path: a row's number is named by its token's position."""
+    # implements: PTH-3, UNI-2
+    if explicit != 0:
+        integer = tl.load(noise.sampling + b.to(tl.int64) * width + place, mask=live, other=0).to(tl.uint64)
+    else:
+        seed = tl.load(noise.seed + b).to(tl.uint64)
+        position = tl.load(noise.position + b).to(tl.uint32)
+        sequence = tl.load(noise.sequence + b).to(tl.uint32)
+        c1 = place.to(tl.uint32) + position
+        zero = c1 * 0
+        low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+        first, second = philox(zero, c1, zero + sequence, zero + domain.to(tl.uint32), zero + low, zero + high)
+        integer = first.to(tl.uint64) | (second.to(tl.uint64) << 32)
+    return ((integer >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16
+
+
+@triton.jit
 def coins(noise, b, place, live, width, explicit):
     """Accept uniforms in float64 of draft places ``place``."""
     # implements: UNI-1, RNG-2

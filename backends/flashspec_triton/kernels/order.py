@@ -4,20 +4,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from flashspec_triton.kernels.law import TILE
-
 PARTS = tl.constexpr(4)
 PART = tl.constexpr(256)
 """Tokens of one part of a tile: what 32 threads read at once, 16 bytes each, from 16-bit logits."""
-
-
-@triton.jit
-def tile_ids(chunk, T: tl.constexpr):
-    """Ids ``[T, 4, 256]`` of ``T`` tiles. With ``T`` warps the compiler gives each warp one tile, so that nothing in
-    a tile crosses warps."""
-    tile = chunk * T + tl.arange(0, T)
-    part = tl.arange(0, PARTS) * PART
-    return tile[:, None, None] * TILE + part[None, :, None] + tl.arange(0, PART)[None, None, :]
 
 
 @triton.jit

@@ -1,46 +1,85 @@
-"""The second pass over one row of each request that needs it: residuals of dense drafts, and filtered rows."""
+"""The second pass over the rows that need it: residuals of dense drafts, and filtered rows."""
 
 import triton
 import triton.language as tl
 
-from flashspec_triton.kernels.drafts import residual
+from flashspec_triton.kernels.drafts import narrowed, residual
 from flashspec_triton.kernels.draw import draw
-from flashspec_triton.kernels.law import kept, owned, read, sharpness, start_of, weights, whole
-from flashspec_triton.kernels.order import await_writes, release, tile_ids
-from flashspec_triton.kernels.settle import FELL, tile_masses
+from flashspec_triton.kernels.judge import BLOCK, FELL, PATH, WILD, log_of, masses_of
+from flashspec_triton.kernels.law import INF, LOG2E, TILE, barred, kept, owned, sharpness, start_of, weights, whole
+from flashspec_triton.kernels.order import PART, await_writes, release
 
 
 @triton.jit
-def recalled(target, pending, b):
-    """What the verdict left to do for a request: mode, row, draft, and the row's statistics."""
-    mode = tl.load(pending.place + b * 4 + 1)
-    place = tl.load(pending.place + b * 4)
-    x = tl.load(pending.place + b * 4 + 2).to(tl.int64)
-    top = tl.load(pending.number + b * 4).to(tl.float32)
-    mass = tl.load(pending.number + b * 4 + 1)
-    return mode, place, x, top, mass, tl.load(target.temperature + b)
-
-
-@triton.jit
-def opened(
-    target, cut, draft, b, place, temperature, stride_b, stride_j, stride_a, width, ragged,
-    FILTER: tl.constexpr, DENSE: tl.constexpr,
-):  # fmt: skip
-    """Where the row is, and what turns it and the draft's row into laws."""
-    first, count = owned(target.cu_rows, b, width, ragged)
-    row = target.logits + start_of(b, first, stride_b, stride_j, ragged) + place.to(tl.int64) * stride_j
+def opened(target, cut, draft, b, place, first, start, stride_j, stride_a, width, FILTER: tl.constexpr):
+    """Where a row is, and where it is cut."""
+    row = start + place.to(tl.int64) * stride_j
     words = target.allowed + (first + place) * stride_a
-    c = sharpness(temperature)
-    sharp_q = c
-    if DENSE:
-        sharp_q = sharpness(tl.load(draft.temperature + b))
     cut_logit = tl.full((), 0.0, tl.float32)
     cut_id = tl.full((), 0, tl.int32)
     if FILTER:
         slot = b.to(tl.int64) * width + place
         cut_logit = tl.load(cut.cut_logit + slot).to(tl.float32)
         cut_id = tl.load(cut.cut_id + slot).to(tl.int32)
-    return row, words, c, sharp_q, cut_logit, cut_id
+    return row, words, cut_logit, cut_id
+
+
+@triton.jit
+def raw(row, ids, i1, i2, i3, end, limit):
+    """Four parts of a row's logits, all below ``end``, as they are; -inf from ``limit`` on."""
+    if end <= limit:
+        x0, x1, x2, x3 = tl.load(row + ids), tl.load(row + i1), tl.load(row + i2), tl.load(row + i3)
+    else:
+        x0 = tl.load(row + ids, mask=ids < limit, other=-INF)
+        x1 = tl.load(row + i1, mask=i1 < limit, other=-INF)
+        x2 = tl.load(row + i2, mask=i2 < limit, other=-INF)
+        x3 = tl.load(row + i3, mask=i3 < limit, other=-INF)
+    return x0, x1, x2, x3
+
+
+@triton.jit
+def left_of(
+    x_raw, y_raw, ids, words, own_words, limit, top, c, cut_logit, cut_id, top_q, sharp_q, ratio, near, near_at, tied,
+    mode, x, scale, scale_q, mass, draft, b, place, vocab, width, listed,
+    MASKED: tl.constexpr, FILTER: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
+    SCALED: tl.constexpr,
+):  # fmt: skip
+    """Kept and residual weights of one part of some tiles."""
+    logits = x_raw.to(tl.float32)
+    if MASKED:
+        logits = barred(logits, ids, words, ids < vocab)
+    w = weights(logits, top, c)
+    if FILTER:
+        w = tl.where(kept(logits, ids, cut_logit, cut_id), w, 0.0)
+    left = w
+    if DENSE:
+        # implements: RES-1, BLK-2
+        y = y_raw.to(tl.float32)
+        if QMASK:
+            y = barred(y, ids, own_words, ids < limit)
+        q = weights(y, top_q, sharp_q)
+        if tied != 0:
+            q = tl.where(kept(y, ids, near, near_at), q, 0.0)
+        if SCALED:
+            left = left * scale_q
+        left = tl.maximum(left - q * ratio, 0.0)
+    left = residual(
+        left, ids, mode, x, scale, mass, draft, b, place, vocab, width, listed, 0, 0, 0, c, SPARSE, False, QMASK
+    )  # fmt: skip
+    return w, left
+
+
+@triton.jit
+def known(target, draft, b, stride_b, stride_j, width, ragged, DENSE: tl.constexpr):
+    """What does not depend on the launches before: where the request's rows are, its temperature, and both slopes."""
+    first, count = owned(target.cu_rows, b, width, ragged)
+    start = target.logits + start_of(b, first, stride_b, stride_j, ragged)
+    temperature = tl.load(target.temperature + b)
+    c = sharpness(temperature)
+    sharp_q = c
+    if DENSE:
+        sharp_q = sharpness(tl.load(draft.temperature + b))
+    return first, start, temperature, c, sharp_q
 
 
 @triton.jit(
@@ -53,72 +92,206 @@ def remainder_kernel(
     target, cut, draft, pending, stride_b, stride_j, stride_a, vocab, width, tiles, listed,
     draft_b, draft_j, draft_a, ragged,
     MASKED: tl.constexpr, FILTER: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
-    ALIGNED: tl.constexpr, T: tl.constexpr, PDL: tl.constexpr,
+    ALIGNED: tl.constexpr, T: tl.constexpr, SCALED: tl.constexpr, FLIP: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (request, chunk of ``T`` tiles): kept and residual masses of its tiles."""
+    """Grid (chunk of ``T`` tiles, slot, request), or with ``FLIP`` the other way round: masses, kept and residual."""
     # implements: RES-1, FLT-1
     release(PDL)
-    await_writes(PDL)
     vocab, stride_b, stride_j = whole(vocab, ALIGNED), whole(stride_b, ALIGNED), whole(stride_j, ALIGNED)
     draft_b, draft_j = whole(draft_b, ALIGNED), whole(draft_j, ALIGNED)
-    b, chunk = tl.program_id(0), tl.program_id(1)
-    mode, place, x, top, mass, temperature = recalled(target, pending, b)
+    if FLIP:
+        b, chunk = tl.program_id(0), tl.program_id(2)
+    else:
+        chunk, b = tl.program_id(0), tl.program_id(2)
+    slot = b * tl.num_programs(1) + tl.program_id(1)
+    first, start, temperature, c, sharp_q = known(target, draft, b, stride_b, stride_j, width, ragged, DENSE)
+    await_writes(PDL)
+    mode = tl.load(pending.place + slot * 4 + 1)
+    place = tl.load(pending.place + slot * 4)
+    x = tl.load(pending.place + slot * 4 + 2).to(tl.int64)
+    top = tl.load(pending.number + slot * 5).to(tl.float32)
+    mass = tl.load(pending.number + slot * 5 + 1)
+    scale = tl.load(pending.number + slot * 5 + 3).to(tl.float32)
     if mode >= 0:
-        row, words, c, sharp_q, cut_logit, cut_id = opened(
-            target, cut, draft, b, place, temperature, stride_b, stride_j, stride_a, width, ragged, FILTER, DENSE
-        )  # fmt: skip
+        row, words, cut_logit, cut_id = opened(
+            target, cut, draft, b, place, first, start, stride_j, stride_a, width, FILTER
+        )
         tile = chunk * T + tl.arange(0, T)
-        ids = tile_ids(chunk, T)
-        logits = read(row, ids, vocab, words, MASKED)
-        w = weights(logits, top, c)
-        if FILTER:
-            w = tl.where(kept(logits, ids, cut_logit, cut_id), w, 0.0)
-            tl.store(pending.kept + b.to(tl.int64) * tiles + tile, tl.sum(tl.sum(w, 1), 1), mask=tile < tiles)
-        w = residual(
-            w, ids, mode, x, mass, draft, b, place, vocab, width, listed, draft_b, draft_j, draft_a, sharp_q,
-            SPARSE, DENSE, QMASK,
+        ids = tile[:, None] * TILE + tl.arange(0, PART)[None, :]
+        i1, i2, i3 = ids + PART, ids + 2 * PART, ids + 3 * PART
+        end, at = (chunk + 1) * (T * TILE), slot.to(tl.int64) * tiles + tile
+        x0, x1, x2, x3 = raw(row, ids, i1, i2, i3, end, vocab)
+        spot = b.to(tl.int64) * (width - 1) + place
+        y0, y1, y2, y3 = x0, x1, x2, x3
+        top_q = tl.full((), 0.0, tl.float32)
+        ratio = tl.full((), 0.0, tl.float32)
+        near = tl.full((), -INF, tl.float32)
+        near_at = tl.full((), 0, tl.int32)
+        tied = tl.full((), 0, tl.int32)
+        limit = tl.full((), 0, tl.int32)
+        scale_q = scale
+        if DENSE:
+            # Both rows are on their way before anything waits for either; other modes read nothing here.
+            dense = mode == 3
+            limit = tl.where(dense, vocab, 0)
+            y_row = draft.logits + b.to(tl.int64) * draft_b + place.to(tl.int64) * draft_j
+            y0, y1, y2, y3 = raw(y_row, ids, i1, i2, i3, end, limit)
+            top_q = tl.load(draft.max + spot, mask=dense, other=0.0).to(tl.float32)
+            ratio = (mass / tl.load(draft.mass + spot, mask=dense, other=1.0)).to(tl.float32)
+            cut_q = tl.load(draft.cut_logit + spot, mask=dense, other=-INF)
+            cut_at = tl.load(draft.cut_id + spot, mask=dense, other=2**31 - 1)
+            near, near_at = narrowed(cut_q, cut_at)
+            tied = ((cut_q > -INF) | (cut_at < vocab - 1)).to(tl.int32)
+            scale_q = tl.where(dense, scale, 1.0)
+        own_words = words
+        if QMASK:
+            own_words = draft.allowed + spot * draft_a
+        k0, l0 = left_of(
+            x0, y0, ids, words, own_words, limit, top, c, cut_logit, cut_id, top_q, sharp_q, ratio, near, near_at, tied,
+            mode, x, scale, scale_q, mass, draft, b, place, vocab, width, listed,
+            MASKED, FILTER, SPARSE, DENSE, QMASK, SCALED,
         )  # fmt: skip
-        tl.store(pending.left + b.to(tl.int64) * tiles + tile, tl.sum(tl.sum(w, 1), 1), mask=tile < tiles)
+        k1, l1 = left_of(
+            x1, y1, i1, words, own_words, limit, top, c, cut_logit, cut_id, top_q, sharp_q, ratio, near, near_at, tied,
+            mode, x, scale, scale_q, mass, draft, b, place, vocab, width, listed,
+            MASKED, FILTER, SPARSE, DENSE, QMASK, SCALED,
+        )  # fmt: skip
+        k2, l2 = left_of(
+            x2, y2, i2, words, own_words, limit, top, c, cut_logit, cut_id, top_q, sharp_q, ratio, near, near_at, tied,
+            mode, x, scale, scale_q, mass, draft, b, place, vocab, width, listed,
+            MASKED, FILTER, SPARSE, DENSE, QMASK, SCALED,
+        )  # fmt: skip
+        k3, l3 = left_of(
+            x3, y3, i3, words, own_words, limit, top, c, cut_logit, cut_id, top_q, sharp_q, ratio, near, near_at, tied,
+            mode, x, scale, scale_q, mass, draft, b, place, vocab, width, listed,
+            MASKED, FILTER, SPARSE, DENSE, QMASK, SCALED,
+        )  # fmt: skip
+        if FILTER:
+            tl.store(pending.kept + at, tl.sum((k0 + k1) + (k2 + k3), 1), mask=tile < tiles)
+        tl.store(pending.left + at, tl.sum((l0 + l1) + (l2 + l3), 1), mask=tile < tiles)
+
+
+@triton.jit
+def last_draw(
+    target, cut, draft, pending, b, slot, first, start, temperature, c, sharp_q, stride_j, stride_a, vocab, width,
+    tiles, listed, draft_b, draft_j, draft_a,
+    MASKED: tl.constexpr, FILTER: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
+    TP: tl.constexpr,
+):  # fmt: skip
+    """A token from the row of a slot: its place, token and log-probability, and whether the residual fell back."""
+    place = tl.load(pending.place + slot * 4)
+    mode = tl.load(pending.place + slot * 4 + 1)
+    x = tl.load(pending.place + slot * 4 + 2).to(tl.int64)
+    top = tl.load(pending.number + slot * 5).to(tl.float32)
+    mass = tl.load(pending.number + slot * 5 + 1)
+    u = tl.load(pending.number + slot * 5 + 2)
+    scale = tl.load(pending.number + slot * 5 + 3).to(tl.float32)
+    every = tl.arange(0, TP)
+    at = slot.to(tl.int64) * tiles + every
+    left = tl.load(pending.left + at, mask=every < tiles, other=0.0)
+    row, words, cut_logit, cut_id = opened(
+        target, cut, draft, b, place, first, start, stride_j, stride_a, width, FILTER
+    )
+    if FILTER:
+        plain = tl.load(pending.kept + at, mask=every < tiles, other=0.0)
+    else:
+        plain = masses_of(target, b, place, top, c, width, tiles, TP)
+    token, logit, fell = draw(
+        left, plain, row, words, top, mass, c, cut_logit, cut_id, u, mode, x, scale, draft, b, place, vocab, width,
+        tiles, listed, draft_b, draft_j, draft_a, sharp_q, MASKED, FILTER, SPARSE, DENSE, QMASK, TP,
+    )  # fmt: skip
+    return place, token, log_of(logit, top, LOG2E / temperature, mass), fell
+
+
+@triton.jit
+def longest(pending, b, slots, tiles, fallback, J: tl.constexpr, TP: tl.constexpr):
+    """The last place of an undecided request whose prefix is accepted, once its residual masses are known."""
+    # implements: BLK-1
+    j = tl.arange(0, J)
+    every = tl.arange(0, TP)
+    slot = b * slots + j
+    asks = (tl.load(pending.place + slot * 4 + 1, mask=j < slots, other=-1) >= 0) & (j < slots)
+    asks = asks & (tl.load(pending.place + slot * 4 + 3, mask=asks, other=0) != 0)
+    at = slot.to(tl.int64)[:, None] * tiles + every[None, :]
+    left = tl.load(pending.left + at, mask=asks[:, None] & (every < tiles)[None, :], other=0.0)
+    mass = tl.load(pending.number + slot * 5 + 1, mask=asks, other=1.0)
+    scale = tl.load(pending.number + slot * 5 + 3, mask=asks, other=1.0)
+    coin = tl.load(pending.number + slot * 5 + 4, mask=asks, other=1.0)
+    total = tl.sum(left, 1).to(tl.float64) / mass
+    return tl.max(tl.where(asks & (coin * (total + 1.0 - scale) < total), j, fallback), 0)
 
 
 @triton.jit(
     do_not_specialize=[
         "stride_b", "stride_j", "stride_a", "vocab", "width", "tiles", "listed",
-        "draft_b", "draft_j", "draft_a", "ragged",
+        "draft_b", "draft_j", "draft_a", "ragged", "slots",
     ]
 )  # fmt: skip
 def finish_kernel(
     target, cut, draft, out, pending, stride_b, stride_j, stride_a, vocab, width, tiles, listed,
-    draft_b, draft_j, draft_a, ragged,
-    MASKED: tl.constexpr, FILTER: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
-    ALIGNED: tl.constexpr, TP: tl.constexpr, PDL: tl.constexpr,
+    draft_b, draft_j, draft_a, ragged, slots,
+    METHOD: tl.constexpr, MASKED: tl.constexpr, FILTER: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr,
+    QMASK: tl.constexpr, ALIGNED: tl.constexpr, J: tl.constexpr, TP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program per request: draw its last token from the masses of the second pass."""
+    """One program per request: draw what is still to be drawn from the masses of the second pass."""
     # implements: RES-1, RES-2, BON-1
     release(PDL)
-    await_writes(PDL)
     vocab, stride_b, stride_j = whole(vocab, ALIGNED), whole(stride_b, ALIGNED), whole(stride_j, ALIGNED)
     draft_b, draft_j = whole(draft_b, ALIGNED), whole(draft_j, ALIGNED)
     b = tl.program_id(0)
-    mode, place, x, top, mass, temperature = recalled(target, pending, b)
-    if mode >= 0:
-        row, words, c, sharp_q, cut_logit, cut_id = opened(
-            target, cut, draft, b, place, temperature, stride_b, stride_j, stride_a, width, ragged, FILTER, DENSE
-        )  # fmt: skip
-        every = tl.arange(0, TP)
-        at = b.to(tl.int64) * tiles + every
-        left = tl.load(pending.left + at, mask=every < tiles, other=0.0).to(tl.float64)
-        if FILTER:
-            plain = tl.load(pending.kept + at, mask=every < tiles, other=0.0).to(tl.float64)
+    first, start, temperature, c, sharp_q = known(target, draft, b, stride_b, stride_j, width, ragged, DENSE)
+    await_writes(PDL)
+    head = tl.load(pending.head + b * 4)
+    if head != 0:
+        status = tl.load(out.status + b)
+        slot = b * slots
+        emits = tl.full((), 1, tl.int32)
+        stop = tl.load(pending.head + b * 4 + 1)
+        if METHOD == BLOCK:
+            if head == 2:
+                stop = longest(pending, b, slots, tiles, stop, J, TP)
+                slot += stop
+        if METHOD == PATH:
+            # implements: PTH-1
+            flaw = tl.load(pending.head + b * 4 + 3)
+            emits = tl.load(pending.head + b * 4 + 2)
+            last = stop - 1 + emits
+            at = tl.full((), 0, tl.int32)
+            agreed = tl.full((), 1, tl.int32)
+            token = tl.full((), 0, tl.int32)
+            log_p = tl.full((), 0.0, tl.float64)
+            while (agreed != 0) & (at <= last):
+                place, token, log_p, fell = last_draw(
+                    target, cut, draft, pending, b, b * slots + at, first, start, temperature, c, sharp_q, stride_j,
+                    stride_a, vocab, width, tiles, listed, draft_b, draft_j, draft_a,
+                    MASKED, FILTER, False, False, False, TP,
+                )  # fmt: skip
+                same = token == tl.load(pending.place + (b * slots + at) * 4 + 2)
+                status = status | tl.where(tl.load(pending.place + (b * slots + at) * 4 + 3) != 0, WILD, 0)
+                agreed = same.to(tl.int32)
+                at += agreed
+            status = status | tl.where(agreed != 0, flaw, 0)
+            emits = 1 - agreed
+            place = at
         else:
-            plain = tile_masses(target, b, place, top, c, width, tiles, TP)
-        u = tl.load(pending.number + b * 4 + 2)
-        token, logit, fell = draw(
-            left, plain, row, words, top, mass, c, cut_logit, cut_id, u, mode, x, draft, b, place, vocab, width, tiles,
-            listed, draft_b, draft_j, draft_a, sharp_q, MASKED, FILTER, SPARSE, DENSE, QMASK, TP,
-        )  # fmt: skip
+            place, token, log_p, fell = last_draw(
+                target, cut, draft, pending, b, slot, first, start, temperature, c, sharp_q, stride_j, stride_a,
+                vocab, width, tiles, listed, draft_b, draft_j, draft_a, MASKED, FILTER, SPARSE, DENSE, QMASK, TP,
+            )  # fmt: skip
+            status = status | tl.where(fell != 0, FELL, 0)
         here = b.to(tl.int64) * width + place
-        tl.store(out.tokens + here, token.to(tl.int64))
-        tl.store(out.logprobs + here, (logit.to(tl.float64) - top.to(tl.float64)) / temperature - tl.log(mass))
-        if fell != 0:
-            tl.store(out.status + b, tl.load(out.status + b) + FELL)
+        tl.store(out.tokens + here, token.to(tl.int64), mask=emits != 0)
+        tl.store(out.logprobs + here, log_p, mask=emits != 0)
+        tl.store(out.status + b, status)
+        if METHOD != 0:
+            if head == 2:
+                tl.store(out.accepted + b, place.to(tl.int64))
+                tl.store(out.emitted + b, (place + emits).to(tl.int64))
+                begin = tl.full((), 0, tl.int32)
+                while begin < width:
+                    jj = begin + tl.arange(0, J)
+                    blank = (jj >= place + emits) & (jj < width)
+                    tl.store(out.tokens + b.to(tl.int64) * width + jj, tl.full([J], -1, tl.int64), mask=blank)
+                    tl.store(out.logprobs + b.to(tl.int64) * width + jj, tl.zeros([J], tl.float64), mask=blank)
+                    begin += J

@@ -3,58 +3,89 @@
 import triton
 import triton.language as tl
 
-from flashspec_triton.kernels.law import FAR, INF, TILE, owned, sharpness, span, start_of, weights, whole
-from flashspec_triton.kernels.order import PARTS, release, tile_ids
+from flashspec_triton.kernels.law import FAR, INF, TILE, barred, owned, sharpness, start_of, weights, whole
+from flashspec_triton.kernels.order import PART, PARTS, release
 
 
-@triton.jit(
-    do_not_specialize=["stride_b", "stride_j", "stride_a", "vocab", "width", "tiles", "ragged"]
-)
+@triton.jit
+def parts(row, ids, end, vocab, words, copy, MASKED: tl.constexpr, COPY: tl.constexpr):
+    """The four parts ``[T, 256]`` of some tiles, in float32; ``COPY`` writes them as they are to ``copy``.
+
+    The branch for greedy rows reads them again: to keep them would cost registers, and with them programs on a
+    multiprocessor.
+    """
+    i1, i2, i3 = ids + PART, ids + 2 * PART, ids + 3 * PART
+    if end <= vocab:
+        r0, r1, r2, r3 = tl.load(row + ids), tl.load(row + i1), tl.load(row + i2), tl.load(row + i3)
+    else:
+        r0 = tl.load(row + ids, mask=ids < vocab, other=-INF)
+        r1 = tl.load(row + i1, mask=i1 < vocab, other=-INF)
+        r2 = tl.load(row + i2, mask=i2 < vocab, other=-INF)
+        r3 = tl.load(row + i3, mask=i3 < vocab, other=-INF)
+    if COPY:
+        # implements: PRP-7, PUR-1
+        tl.store(copy + ids, r0, mask=ids < vocab)
+        tl.store(copy + i1, r1, mask=i1 < vocab)
+        tl.store(copy + i2, r2, mask=i2 < vocab)
+        tl.store(copy + i3, r3, mask=i3 < vocab)
+    x0, x1, x2, x3 = r0.to(tl.float32), r1.to(tl.float32), r2.to(tl.float32), r3.to(tl.float32)
+    if MASKED:
+        x0 = barred(x0, ids, words, ids < vocab)
+        x1 = barred(x1, i1, words, i1 < vocab)
+        x2 = barred(x2, i2, words, i2 < vocab)
+        x3 = barred(x3, i3, words, i3 < vocab)
+    return x0, x1, x2, x3
+
+
+@triton.jit(do_not_specialize=["stride_b", "stride_j", "stride_a", "vocab", "width", "tiles", "ragged"])
 def rows_kernel(
-    target, sub_max, stride_b, stride_j, stride_a, vocab, width, tiles, ragged,
-    MASKED: tl.constexpr, ALIGNED: tl.constexpr, T: tl.constexpr, SUBS: tl.constexpr, FUSED: tl.constexpr,
-    PDL: tl.constexpr,
+    target, sub_max, copy, stride_b, stride_j, stride_a, vocab, width, tiles, ragged,
+    MASKED: tl.constexpr, ALIGNED: tl.constexpr, T: tl.constexpr, SUBS: tl.constexpr, COPY: tl.constexpr,
+    FLIP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (request, chunk of ``T`` tiles, row): one warp per tile; later rows of all requests come last.
+    """Grid (chunk of ``T`` tiles, row, request), the other way round with ``FLIP``: one warp per tile.
 
+    With ``COPY`` the rows, one a request, are also written to ``copy [B, V]``, so that they are read once.
     A tile's sum does not depend on ``T``: each is added up by one warp, in one order.
     """
     # implements: SMX-2, STS-1, SMP-3
     release(PDL)
     vocab, stride_b, stride_j = whole(vocab, ALIGNED), whole(stride_b, ALIGNED), whole(stride_j, ALIGNED)
-    b, chunk, j = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    j = tl.program_id(1)
+    if FLIP:
+        # Grids are short along their last axis.
+        b, chunk = tl.program_id(0), tl.program_id(2)
+    else:
+        chunk, b = tl.program_id(0), tl.program_id(2)
     first, count = owned(target.cu_rows, b, width, ragged)
     if j < count:
         temperature = tl.load(target.temperature + b)
         row = target.logits + start_of(b, first, stride_b, stride_j, ragged) + j.to(tl.int64) * stride_j
         words = target.allowed + (first + j) * stride_a
         tile = chunk * T + tl.arange(0, T)
-        ids = tile_ids(chunk, T)
-        x = span(row, ids, (chunk + 1) * (T * TILE), vocab, words, MASKED)
+        ids = tile[:, None] * TILE + tl.arange(0, PART)[None, :]
+        end = (chunk + 1) * (T * TILE)
+        x0, x1, x2, x3 = parts(row, ids, end, vocab, words, copy + b.to(tl.int64) * vocab, MASKED, COPY)
         c = sharpness(temperature)
-        top = tl.max(tl.max(x, 1), 1)
+        top = tl.max(tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3)), 1)
         base = tl.where(top == -INF, 0.0, top)
         # NaN stays NaN, and +inf - +inf is NaN: the sum tells.
-        if FUSED:
-            # One multiplication-addition an element; what rounding top * c lost is given back to the sum.
-            level = base * c
-            lost = tl.fma(base, c, -level)
-            part = tl.exp2(tl.fma(x, c, -level[:, None, None]))
-            total = tl.sum(tl.sum(part, 1), 1) * tl.exp2(-lost)
-        else:
-            total = tl.sum(tl.sum(weights(x, base[:, None, None], c), 1), 1)
+        at = base[:, None]
+        total = tl.sum((weights(x0, at, c) + weights(x1, at, c)) + (weights(x2, at, c) + weights(x3, at, c)), 1)
         slot = b.to(tl.int64) * width + j
         tl.store(target.tile_max + slot * tiles + tile, top, mask=tile < tiles)
         tl.store(target.tile_sum + slot * tiles + tile, total, mask=tile < tiles)
-        if FUSED:
-            # top * c may overflow where (x - top) * c does not: NaN is only believed the slow way.
-            if tl.max((total != total).to(tl.int32), 0) > 0:
-                total = tl.sum(tl.sum(weights(x, base[:, None, None], c), 1), 1)
-                tl.store(target.tile_sum + slot * tiles + tile, total, mask=tile < tiles)
         if SUBS:
-            part_of = tl.arange(0, PARTS)[None, :] + tile[:, None] * PARTS
-            tl.store(sub_max + slot * (tiles * PARTS) + part_of, tl.max(x, 2), mask=part_of < tiles * PARTS)
+            at = sub_max + slot * (tiles * PARTS) + tile * PARTS
+            tl.store(at, tl.max(x0, 1), mask=tile < tiles)
+            tl.store(at + 1, tl.max(x1, 1), mask=tile < tiles)
+            tl.store(at + 2, tl.max(x2, 1), mask=tile < tiles)
+            tl.store(at + 3, tl.max(x3, 1), mask=tile < tiles)
         if temperature == 0.0:
             # implements: GRD-1
-            best = tl.min(tl.min(tl.where(x == top[:, None, None], ids, FAR), 1), 1)
-            tl.store(target.tile_arg + slot * tiles + tile, best, mask=tile < tiles)
+            high = top[:, None]
+            y0, y1, y2, y3 = parts(row, ids, end, vocab, words, row, MASKED, False)
+            best = tl.minimum(tl.where(y0 == high, ids, FAR), tl.where(y1 == high, ids + PART, FAR))
+            best = tl.minimum(best, tl.where(y2 == high, ids + 2 * PART, FAR))
+            best = tl.minimum(best, tl.where(y3 == high, ids + 3 * PART, FAR))
+            tl.store(target.tile_arg + slot * tiles + tile, tl.min(best, 1), mask=tile < tiles)
