@@ -8,16 +8,17 @@
 R1     a MUST clause has no test in the conformance suite (or, if it says why no backend can show
        it with ``untestable``, no test under ``tests/``)
 R2     a test of the conformance suite cites no clause
-R3     a test or an implementation cites a clause that does not exist
+R3     a test, an implementation or a mutant cites a clause that does not exist
 R4     an implementation cites a clause that no test cites
 R9     docs/reference/clauses.md differs from what ``--write`` would write
 DUP    a clause id is stated twice
-FORM   a clause, marker or comment whose ids cannot be read
+FORM   a clause, marker, comment or mutant whose ids cannot be read
 =====  ==========================================================================================
 
 A clause is ``@clause("ID", "MUST", "text")`` under ``spec/flashspec_spec``; a test cites it with
 ``@pytest.mark.clause("ID")`` on itself, its class or its module (``pytestmark``); code cites it with a
-comment ``# implements: ID, ID`` under ``backends/`` and ``flashspec/``. Exit status 1 if anything is
+comment ``# implements: ID, ID`` under ``backends/`` and ``flashspec/``; a mutant of the conformance suite
+names the clauses that must kill it. Exit status 1 if anything is
 violated, 2 if the question makes no sense.
 """
 
@@ -26,15 +27,17 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from trace_files import Broken, Findings, Place, Stated, Test, read_file, read_tree, relevant
+from trace_files import read_file, read_tree, relevant
+from trace_found import Broken, Findings, Place, Stated, Test
+from trace_page import matrix
 
 ROOT = Path(__file__).resolve().parent.parent
 MATRIX = "docs/reference/clauses.md"
-FOLDERS = ("spec/flashspec_spec", "conformance/flashspec_conformance/suite", "tests", "backends", "flashspec")
+SUITE = "conformance/flashspec_conformance"
+FOLDERS = ("spec/flashspec_spec", f"{SUITE}/suite", f"{SUITE}/mutants", "tests", "backends", "flashspec")
 
 
 def _twice(stated: list[Stated]) -> Iterator[Broken]:
@@ -65,6 +68,7 @@ def _unknown(found: Findings) -> Iterator[Broken]:
     known = {each.id for each in found.stated}
     cited = [(id, test.place) for test in found.tests for id in test.cites]
     cited += [(code.cite, code.place) for code in found.code]
+    cited += [(id, mutant.place) for mutant in found.mutants for id in mutant.clauses]
     for id, place in cited:
         if id not in known:
             yield Broken(place, "R3", f"{id} is no clause; state it in spec/ or correct the id")
@@ -89,30 +93,6 @@ def broken_rules(found: Findings) -> list[Broken]:
         *_early(found),
     ]
     return sorted(broken, key=lambda each: (each.place.file, each.place.line, each.rule))
-
-
-def matrix(found: Findings) -> str:
-    """The page that lists every clause with its tests."""
-    tests: defaultdict[str, list[str]] = defaultdict(list)
-    for test in found.tests:
-        for id in test.cites:
-            file = test.place.file.removeprefix("conformance/flashspec_conformance/")
-            tests[id].append(f"`{file}::{test.name}`")
-    lines = [
-        "# Clauses",
-        "",
-        "Written by `python spec/trace.py --write`; the `trace` gate fails when this page is stale.",
-        "Tests named `suite/...` are those of `flashspec_conformance`; the others are under `tests/`.",
-        "",
-        "| Clause | Level | Since | Statement | Tests |",
-        "|---|---|---|---|---|",
-    ]
-    family = sorted(found.stated, key=lambda each: (each.id.split("-")[0], int(each.id.split("-")[1])))
-    for each in family:
-        text = each.text.replace("|", "\\|")
-        cited = "<br>".join(sorted(set(tests[each.id]))) or "none"
-        lines.append(f"| {each.id} | {each.level} | {each.since} | {text} | {cited} |")
-    return "\n".join(lines) + "\n"
 
 
 def checkout(root: Path) -> Findings:
@@ -177,7 +157,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
             (root / MATRIX).parent.mkdir(parents=True, exist_ok=True)
             (root / MATRIX).write_text(matrix(found), encoding="utf-8")
         lines = [str(each) for each in broken_rules(found) + stale(root, found)]
-        summary = f"{len(found.stated)} clauses, {len(found.tests)} tests, {len(found.code)} implementations"
+        counts = (len(found.stated), len(found.tests), len(found.code), len(found.mutants))
+        summary = "{} clauses, {} tests, {} implementations, {} mutants".format(*counts)
     print("\n".join([*lines, f"trace: {summary}, {len(lines)} violations"]))
     return 1 if lines else 0
 

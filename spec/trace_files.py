@@ -1,4 +1,4 @@
-"""What the files of a tree say about clauses: statements, citations, implementations.
+"""What the files of a tree say about clauses: statements, citations, implementations, mutants.
 
 Read from the syntax tree and the comments; nothing of the project is imported. See ``trace.py``.
 """
@@ -10,89 +10,16 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from trace_found import SUITE, Broken, Code, Findings, Mutant, Place, Stated, Test
+
 RULES = "spec/flashspec_spec/"
-SUITE = "conformance/flashspec_conformance/suite/"
+MUTANTS = "conformance/flashspec_conformance/mutants/"
 ROOM_TESTS = "tests/"
 CODE = ("backends/", "flashspec/")
 ID = re.compile(r"[A-Z]+-\d+")
 COMMENT = re.compile(r"#\s*implements:\s*(.*)")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where something is said."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True)
-class Stated:
-    """A clause as its decorator states it."""
-
-    id: str
-    level: str
-    text: str
-    since: str
-    untestable: bool
-    place: Place
-
-
-@dataclass(frozen=True)
-class Test:
-    """A test function and the clauses it cites."""
-
-    name: str
-    cites: tuple[str, ...]
-    place: Place
-
-    @property
-    def in_suite(self) -> bool:
-        """Whether it is a test of the conformance suite."""
-        return self.place.file.startswith(SUITE)
-
-
-@dataclass(frozen=True)
-class Code:
-    """A comment that says which clause the code under it implements."""
-
-    cite: str
-    place: Place
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A violation, with what to do about it."""
-
-    place: Place
-    rule: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.rule} {self.message}"
-
-
-@dataclass
-class Findings:
-    """All that the files of one tree say."""
-
-    stated: list[Stated] = field(default_factory=list)
-    tests: list[Test] = field(default_factory=list)
-    code: list[Code] = field(default_factory=list)
-    broken: list[Broken] = field(default_factory=list)
-
-    def add(self, other: Findings) -> None:
-        """Take over what another file says."""
-        self.stated += other.stated
-        self.tests += other.tests
-        self.code += other.code
-        self.broken += other.broken
 
 
 def _literal(node: ast.expr | None) -> str | None:
@@ -119,8 +46,8 @@ def read_rules(file: str, tree: ast.Module) -> Findings:
             if id is None or level is None or text is None or not ID.fullmatch(id):
                 found.broken.append(Broken(place, "FORM", "clause needs literal id (FAM-n), level and text"))
                 continue
-            untestable = bool(texts["untestable"])
-            found.stated.append(Stated(id, level, text, texts["since"] or "1.0", untestable, place))
+            since, untestable = texts["since"] or "1.0", texts["untestable"] or ""
+            found.stated.append(Stated(id, level, text, since, untestable, place))
     return found
 
 
@@ -172,6 +99,30 @@ def read_tests(file: str, tree: ast.Module) -> Findings:
     return found
 
 
+def _literals(call: ast.Call) -> list[str]:
+    """The texts among the positional arguments of a call, those inside a tuple too."""
+    parts = [part for given in call.args for part in (given.elts if isinstance(given, ast.Tuple) else [given])]
+    return [text for part in parts if (text := _literal(part)) is not None]
+
+
+def read_mutants(file: str, tree: ast.Module) -> Findings:
+    """The mutants that a module lists as ``MUTANTS = (builder("id", "fault", "FAM-1", ...), ...)``."""
+    found = Findings()
+    for node in tree.body:
+        names = [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
+        if not isinstance(node, ast.Assign) or "MUTANTS" not in names:
+            continue
+        entries = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        for entry in entries:
+            place, texts = Place(file, entry.lineno), _literals(entry) if isinstance(entry, ast.Call) else []
+            clauses = [text for text in texts[2:] if ID.fullmatch(text)]
+            if not clauses or len(clauses) < len(texts) - 2:
+                found.broken.append(Broken(place, "FORM", "mutant needs literal id, fault and clause ids (FAM-n)"))
+                continue
+            found.mutants.append(Mutant(texts[0], tuple(clauses), place))
+    return found
+
+
 def read_code(file: str, source: str) -> Findings:
     """The ``# implements:`` comments of a module."""
     found = Findings()
@@ -198,6 +149,8 @@ def read_file(file: str, source: str) -> Findings:
             return read_rules(file, ast.parse(source))
         if is_test:
             return read_tests(file, ast.parse(source))
+        if file.startswith(MUTANTS):
+            return read_mutants(file, ast.parse(source))
         if file.startswith(CODE):
             return read_code(file, source)
     except (SyntaxError, tokenize.TokenError) as error:
@@ -215,4 +168,4 @@ def read_tree(files: Iterable[tuple[str, str]]) -> Findings:
 
 def relevant(file: str) -> bool:
     """Whether the tracer reads a file."""
-    return file.endswith(".py") and file.startswith((RULES, SUITE, ROOM_TESTS, *CODE))
+    return file.endswith(".py") and file.startswith((RULES, SUITE, MUTANTS, ROOM_TESTS, *CODE))

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from tests.conformance.conftest import Command
 
 
+SURVEY = pytest.mark.nightly
+"""The default gates judge the whole zoo once, in ``nox -s conformance``, which is red where these tests are."""
+
+
+@SURVEY
 @pytest.mark.parametrize("name", list(MUTANTS))
 def test_the_mutant_is_killed_by_every_clause_it_names(survey: dict[str, Any], name: str) -> None:
     """A named clause without a failing test is a hole in the suite."""
@@ -24,6 +29,7 @@ def test_the_mutant_is_killed_by_every_clause_it_names(survey: dict[str, Any], n
     assert set(found["killed_by"]) == set(MUTANTS[name].clauses)
 
 
+@SURVEY
 @pytest.mark.parametrize("name", list(ALTERNATIVES))
 def test_the_law_verdict_separates_exact_rules_from_biased_ones(survey: dict[str, Any], name: str) -> None:
     """Rules that look wrong and are exact pass; rules that look right and are biased fail."""
@@ -44,8 +50,8 @@ def test_mutants_name_known_clauses_only() -> None:
 
 
 def test_the_zoo_is_large_enough() -> None:
-    """At least 25 faults, each with a statement of its own."""
-    assert len({m.fault for m in MUTANTS.values()}) == len(MUTANTS) >= 25
+    """At least 60 faults, each with a statement of its own."""
+    assert len({m.fault for m in MUTANTS.values()}) == len(MUTANTS) >= 60
 
 
 def test_a_part_of_the_zoo_makes_a_page(conformance: Command, tmp_path: Path) -> None:

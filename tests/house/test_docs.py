@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -81,7 +82,23 @@ def sound_survey() -> dict[str, Any]:
 def test_the_table_of_mutants_is_fresh() -> None:
     """The page holds every mutant and every alternative of the suite, as ``mutants --markdown`` writes them."""
     page = (ROOT / "docs" / "reference" / "mutants.md").read_text(encoding="utf-8")
-    assert page == zoo.markdown(sound_survey()), "run flashspec-conformance mutants --markdown docs/reference/mutants.md"
+    assert page == zoo.markdown(sound_survey()), (
+        "run flashspec-conformance mutants --markdown docs/reference/mutants.md"
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    """A proof points to the test that enumerates it, so a renamed test takes the page with it."""
+    named = set(re.findall(r"(?<![\w/.-])test_\w+(?![\w.])", page.read_text(encoding="utf-8")))
+    assert named - defined_tests() == set()
+
+
+@functools.cache
+def defined_tests() -> frozenset[str]:
+    """Names of all tests of the project, those of the suite included."""
+    files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "conformance").rglob("test_*.py")]
+    return frozenset(name for f in files for name in re.findall(r"def (test_\w+)", f.read_text(encoding="utf-8")))
 
 
 def test_the_readme_has_the_two_commands() -> None:

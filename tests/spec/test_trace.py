@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 SCRIPT = Path(__file__).resolve().parents[2] / "spec" / "trace.py"
 SUITE = "conformance/flashspec_conformance/suite/"
+MUTANTS = "conformance/flashspec_conformance/mutants/"
 GOOD = {
     "spec/flashspec_spec/rules.py": (
         '@clause("AAA-1", "MUST", "Half.")\ndef half(): ...\n'
-        '@clause("AAA-2", "MAY", "Optional.")\n@clause("AAA-3", "MUST", "A theorem.", untestable="why")\n'
+        '@clause("AAA-2", "MAY", "Optional, 2**3.", since="1.1")\n'
+        '@clause("AAA-3", "MUST", "A theorem.", untestable="why")\n'
         "def other(): ...\n"
     ),
     SUITE + "test_half.py": '@pytest.mark.clause("AAA-1")\ndef test_half_is_half(): ...\n',
     "tests/spec/test_theorem.py": '@pytest.mark.clause("AAA-3")\ndef test_theorem(): ...\n',
+    MUTANTS + "wrong.py": 'MUTANTS = (rules("third", "", "AAA-1", p=1), Mutant("none", "", null, ("AAA-1",)))\n',
+    MUTANTS + "mutant.py": "MUTANTS: dict[str, int] = {}\nLIARS = (Mutant('null', 'nothing', null, EVERY),)\n",
     "backends/flashspec_x/half.py": "x = 1  # implements: AAA-1, AAA-3\n",
     "flashspec/notes.py": '"""# implements: in a text is no comment, nor is ZZZ-1."""\n',
 }
@@ -56,15 +60,18 @@ def run(root: Path, *arguments: str, capsys: pytest.CaptureFixture[str]) -> tupl
 
 
 def test_a_good_tree_is_green_once_its_matrix_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--write`` makes the page that the check then finds fresh; it names clause, statement and test."""
+    """``--write`` makes the page that the check then finds fresh; it names all that is said of a clause."""
     plant(tmp_path, GOOD)
     status, lines = run(tmp_path, capsys=capsys)
     assert (status, lines) == (1, ["docs/reference/clauses.md:1: R9 is stale; run python spec/trace.py --write"])
     assert run(tmp_path, "--write", capsys=capsys) == (0, [])
     assert run(tmp_path, capsys=capsys) == (0, [])
     page = (tmp_path / "docs/reference/clauses.md").read_text(encoding="utf-8")
-    assert "| AAA-1 | MUST | 1.0 | Half. | `suite/test_half.py::test_half_is_half` |" in page
-    assert "| AAA-2 | MAY | 1.0 | Optional. | none |" in page
+    assert "## AAA\n\n### AAA-1\n\n**MUST**, since 1.0. Half.\n\n" in page
+    assert "- `suite/test_half.py`: `test_half_is_half`\n- Mutants: `third`, `none`\n\n### AAA-2" in page
+    assert "### AAA-2\n\n**MAY**, since 1.1. Optional, 2\\*\\*3.\n\n- no test\n\n### AAA-3" in page
+    assert "A theorem.\n\nNo backend shows it: why.\n\n- `tests/spec/test_theorem.py`: `test_theorem`\n" in page
+    assert "null" not in page.partition("## AAA")[2]
 
 
 RED = {
@@ -90,6 +97,10 @@ RED = {
         "tests/spec/test_more.py:2: R3 AAA-9",
     ),
     "R3 code": ({"flashspec/more.py": "\n# implements: BBB-1\n"}, "flashspec/more.py:2: R3 BBB-1"),
+    "R3 mutant": (
+        {MUTANTS + "more.py": '\nMUTANTS = (rules("x", "a fault", "AAA-1", "AAA-9"),)\n'},
+        MUTANTS + "more.py:2: R3 AAA-9",
+    ),
     "R4": (
         {"backends/flashspec_x/more.py": "x = 2  # implements: AAA-2\n"},
         "backends/flashspec_x/more.py:1: R4 AAA-2",
@@ -107,6 +118,15 @@ RED = {
         "tests/test_more.py:1: FORM",
     ),
     "FORM comment": ({"flashspec/more.py": "# implements: AAA-1 and more\n"}, "flashspec/more.py:1: FORM"),
+    "FORM mutant without a clause": (
+        {MUTANTS + "more.py": 'MUTANTS = (\n    rules("x", "a fault", p=half),\n)\n'},
+        MUTANTS + "more.py:2: FORM",
+    ),
+    "FORM mutant of another shape": ({MUTANTS + "more.py": "MUTANTS = made()\n"}, MUTANTS + "more.py:1: FORM"),
+    "FORM misspelt clause of a mutant": (
+        {MUTANTS + "more.py": 'MUTANTS = (rules("x", "a fault", "AAA-1", "AAA1"),)\n'},
+        MUTANTS + "more.py:1: FORM",
+    ),
     "FORM syntax": ({SUITE + "test_more.py": "def test_more(:\n"}, SUITE + "test_more.py:1: FORM"),
 }
 
