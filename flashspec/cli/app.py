@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from flashspec.cli import doctor, generate, models
+from flashspec.cli import doctor, generate, models, replay, simulate
 from flashspec.cli.faults import UsageError, one_line
 from flashspec.cli.wiring import Wiring
 from flashspec.errors import FlashSpecError
@@ -91,7 +91,8 @@ def _app() -> Any:
     """The parser; each command returns its job."""
     from cyclopts import App, Parameter
 
-    Parameter(name="*")(generate.Options)
+    for options in (generate.Options, simulate.Options, replay.Options):
+        Parameter(name="*")(options)
     common = Parameter(
         negative_iterable="",
         negative_none="",
@@ -113,15 +114,17 @@ def _app() -> Any:
     group.command(models.get)
     app.command(group)
     app.command(doctor.doctor)
+    app.command(simulate.simulate)
+    app.command(replay.replay)
     app.command(bench)
     return app
 
 
 def _default(value: object) -> object:
-    """How a default is shown; False shows none."""
+    """How a default is shown; None shows nothing, as for what is off or empty."""
     if isinstance(value, tuple):
-        return " ".join(value) or False
-    return value
+        return " ".join(value) or None
+    return None if value is False else value
 
 
 def _convert(kind: Any, tokens: Any) -> Any:

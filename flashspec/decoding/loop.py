@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from flashspec.decoding.commit import Output, finish, show
+from flashspec.decoding.recorder import Recorder, heading
 from flashspec.decoding.request import ArmStats, Chunk, Request, Result, Stats
 from flashspec.decoding.step import Engine, Info, start, step
 from flashspec.errors import ContractError
@@ -100,6 +101,7 @@ class Generation:
         self._engine, self._request, self._trace = engine, request, trace
         self._begin = engine.clock()
         self._state = start(engine, request, selector)
+        self._recorder = None if trace is None else Recorder.start(engine, request)
         self._tally = Tally({name: ArmStats() for name in engine.arms.drafts})
         self._chunks = self._run()
         self.result: Result | None = None
@@ -130,8 +132,10 @@ class Generation:
     def _advance(self) -> Chunk:
         self._state, info = step(self._engine, self._request, self._state)
         self._tally = self._tally.add(info)
-        if self._trace is not None:
-            self._trace({"step": self._state.step - 1, **attrs.asdict(info)})
+        if self._trace is not None and self._recorder is not None:
+            first = {} if self._state.step > 1 else {"request": heading(self._engine, self._request)}
+            self._recorder, places = self._recorder.push(info.tokens)
+            self._trace({"step": self._state.step - 1, **first, **attrs.asdict(info), "places": places})
         output, text = show(self._state.output, self._request)
         self._state = attrs.evolve(self._state, output=output)
         return Chunk(text, info.tokens)

@@ -12,10 +12,29 @@ from typing import Any
 
 from flashspec import registry
 from flashspec.errors import ContractError, unknown_name
-from flashspec.selectors import adaptive_ts, cht, fixed, hazard_ts, random, thompson, ucb1
+from flashspec.selectors import (
+    adaptive_ts,
+    cht,
+    d_ts,
+    d_ucb,
+    ema_tiers,
+    exp3s,
+    fixed,
+    hazard_ts,
+    hedge_fixed_share,
+    hf_heuristic,
+    kl_ucb,
+    mixture,
+    random,
+    sw_ucb,
+    thompson,
+    throughput_greedy,
+    tsallis_inf,
+    ucb1,
+)
 from flashspec.selectors.known import LOOKUPS
 from flashspec.selectors.serial import from_json, to_json
-from flashspec.selectors.types import FREE, OWN, SHADOW, Arms, Info, Observation, Selector
+from flashspec.selectors.types import FREE, OWN, SHADOW, Arms, Info, Observation, Scored, Selector
 
 __all__ = [
     "DEFAULT",
@@ -26,6 +45,7 @@ __all__ = [
     "Arms",
     "Info",
     "Observation",
+    "Scored",
     "Selector",
     "from_json",
     "from_spec",
@@ -40,12 +60,26 @@ DEFAULT = "cht"
 _BUILTIN: dict[str, Callable[..., Selector]] = {
     "adaptive_ts": adaptive_ts.adaptive_ts,
     "cht": cht.cht,
+    "d_ts": d_ts.d_ts,
+    "d_ucb": d_ucb.d_ucb,
+    "ema_tiers": ema_tiers.ema_tiers,
+    "exp3s": exp3s.exp3s,
     "fixed": fixed.fixed,
     "hazard_ts": hazard_ts.hazard_ts,
+    "hedge_fixed_share": hedge_fixed_share.hedge_fixed_share,
+    "hf_heuristic": hf_heuristic.hf_heuristic,
+    "kl_ucb": kl_ucb.kl_ucb,
+    "mixture": mixture.mixture,
     "random": random.random,
+    "sw_ucb": sw_ucb.sw_ucb,
     "thompson": thompson.thompson,
+    "throughput_greedy": throughput_greedy.throughput_greedy,
+    "tsallis_inf": tsallis_inf.tsallis_inf,
     "ucb1": ucb1.ucb1,
 }
+
+ONE_DRAFT = ("ema_tiers", "hf_heuristic")
+"""Rules for the length of one draft, which has to be named."""
 
 
 def names() -> list[str]:
@@ -78,19 +112,24 @@ def get(name: str = DEFAULT, **config: Any) -> Selector:
 
 
 def from_spec(spec: str) -> Selector:
-    """The selector that a user names: a name of :func:`names`, ``fixed:DRAFT/LENGTH`` or ``module:attr``.
+    """The selector that a user names: a name of :func:`names`, ``fixed:DRAFT/LENGTH``, ``hf_heuristic:DRAFT``,
+    ``ema_tiers:DRAFT`` or ``module:attr``.
 
     ``cht`` comes with what is known of lookup drafts (``known.LOOKUPS``); ``get("cht")`` starts from nothing.
 
     Raises:
         UnknownName, BackendUnavailable: as :func:`get`.
-        ContractError: ``fixed`` without the arm that it plays.
+        ContractError: ``fixed`` without the arm that it plays, a rule for one draft without the draft.
     """
-    kind, _, arm = spec.partition(":")
+    kind, _, rest = spec.partition(":")
     if spec == "cht":
         return get("cht", known=LOOKUPS)
+    if kind in ONE_DRAFT:
+        if not rest:
+            raise ContractError(f"selector {kind} needs a draft: {kind}:DRAFT, for instance {kind}:suffix")
+        return get(kind, draft=rest)
     if kind != "fixed":
         return get(spec)
-    if not arm:
+    if not rest:
         raise ContractError("selector fixed needs an arm: fixed:DRAFT/LENGTH, for instance fixed:suffix/4")
-    return get("fixed", arm=arm)
+    return get("fixed", arm=rest)

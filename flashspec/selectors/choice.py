@@ -22,7 +22,8 @@ from flashspec.selectors.types import (
     context_buckets,
 )
 
-Propensity = Callable[[Arms, Bools], float | None]
+Propensity = Callable[[State, Bools, int], float | None]
+"""``propensity(state, active, arm)``: the probability, over keys, of the arm that was taken."""
 Select = Callable[[State, Key, Any, Any, Any], tuple[int, Info]]
 Options = TypeVar("Options")
 
@@ -36,12 +37,12 @@ def options(kind: type[Options], name: str, given: Mapping[str, Any]) -> Options
     return kind(**given)
 
 
-def certain(arms: Arms, active: Bools) -> float | None:
+def certain(state: State, active: Bools, arm: int) -> float | None:
     """The propensity of a choice that does not depend on the key."""
     return 1.0
 
 
-def unknown(arms: Arms, active: Bools) -> float | None:
+def unknown(state: State, active: Bools, arm: int) -> float | None:
     """The propensity of a Thompson choice: an integral without closed form."""
     return None
 
@@ -73,8 +74,8 @@ def share_kept(arms: Arms, seen: Observation) -> float | None:
     return seen.kept / float(arms.length[seen.arm] + 1)
 
 
-def select_by(scores: Scores, propensity: Propensity) -> Select:
-    """The ``select`` of an algorithm, from what it maximises."""
+def select_by(scores: Scores, propensity: Propensity, *, scaled: bool = False) -> Select:
+    """The ``select`` of an algorithm, from what it maximises; ``scaled`` reports ``Info.scale``."""
 
     def select(state: State, key: Key, context: Any, cost: Any, active: Any) -> tuple[int, Info]:
         arms: Arms = state.arms
@@ -82,8 +83,9 @@ def select_by(scores: Scores, propensity: Propensity) -> Select:
         cost, active = check_cost(arms, cost), check_active(arms, active)
         context = check_context(arms, context)
         value = scores(state, key, context, cost, active)
-        info = Info(np.where(active, value, -np.inf), context, propensity(arms, active))
-        return int(pick(value, cost, active)), info
+        arm = int(pick(value, cost, active))
+        scale = speed_range(arms, cost, active) if scaled else None
+        return arm, Info(np.where(active, value, -np.inf), context, propensity(state, active, arm), scale)
 
     return select
 
@@ -139,6 +141,27 @@ def check_seen(arms: Arms, seen: Observation) -> None:
         raise ContractError(
             f"{len(seen.runs)} runs and {len(seen.context)} contexts; allowed: one each for {len(arms.drafts)} drafts"
         )
+    strange = [len(late.runs) for late in seen.late if len(late.runs) != len(arms.drafts)]
+    if strange:
+        raise ContractError(f"late scores of {strange[0]} drafts; allowed: one run each for {len(arms.drafts)} drafts")
+
+
+def check_scale(arms: Arms, seen: Observation) -> F64:
+    """``[M]``: the scale of rewards at the choice; ones for rewards that are comparable as they are."""
+    if seen.scale is None:
+        return np.ones(len(arms))
+    scale = np.asarray(seen.scale, np.float64)
+    if scale.shape != (len(arms),) or not ((scale > 0) & (scale <= 1)).all():
+        raise ContractError(f"scale is {seen.scale}; allowed: one number in (0, 1] per arm, as Info.scale gave it")
+    return scale
+
+
+def check_rewards(arms: Arms, x: Any) -> F64:
+    """``[..., M]`` plain rewards of every arm, or the error for one outside [0, 1]."""
+    values = np.asarray(x, np.float64)
+    if values.shape[-1:] != (len(arms),) or not ((values >= 0) & (values <= 1)).all():
+        raise ContractError(f"rewards are {values}; allowed: numbers in [0, 1], one per arm ({len(arms)})")
+    return values
 
 
 def check_reward(arms: Arms, arm: Any, x: Any) -> tuple[I64, F64]:

@@ -42,7 +42,7 @@ class Options:
     """Weight, in observations, of an offset's prior: the hazard of the offset before it."""
     pool: float = 4.0
     """Weight of a context's prior: the hazard of all contexts together."""
-    phi: float = 0.998
+    phi: float = 0.994
     contexts: int = 4
     known: Known = attrs.field(factory=dict, converter=known_tables)
     """Hazards measured before, per draft name: for each context those of offsets 1, 2, ...; the last one stays."""
@@ -118,15 +118,27 @@ def explore(state: Tables, key: Key, mean: F64) -> F64:
 
 
 def learn(state: Tables, options: Options, seen: Observation) -> Tables:
-    """Tables after one step; decay counts the tokens that the step kept."""
+    """Tables after one step; decay counts the tokens that the step kept. Late scores come first, oldest first."""
+    for late in seen.late:
+        outcomes, observed = hazards.scored_evidence(state.arms, late)
+        state = absorb(state, options, outcomes, observed, late.context, late.kept)
     outcomes, observed = hazards.evidence(state.arms, seen)
-    predicted = hazard(state, options, seen.context)
+    state = absorb(state, options, outcomes, observed, seen.context, seen.kept)
+    resting = np.array([tier == OWN for tier in state.arms.tier]) & ~observed
+    if not resting.any():
+        return state
+    faded = np.where(resting, options.phi**seen.kept, 1.0)[:, None, None]
+    return attrs.evolve(state, counts=state.counts * faded)
+
+
+def absorb(state: Tables, options: Options, outcomes: F64, observed: Bools, context: I64, kept: int) -> Tables:
+    """Tables after the outcomes ``[2, D, G]`` of the drafts that were ``observed`` over ``kept`` tokens."""
+    predicted = hazard(state, options, context)
     gain = (outcomes[0] * np.log(predicted) + outcomes[1] * np.log1p(-predicted)).sum(-1)  # [R, D]
-    rates = np.array(options.rates)[:, None] ** seen.kept
-    resting = np.array([options.phi**seen.kept if tier == OWN else 1.0 for tier in state.arms.tier])
-    counts = state.counts * np.where(observed, rates, resting)[..., None, None]
-    counts[:, :, np.arange(len(observed)), seen.context] += outcomes[:, None]
-    shared = 1.0 - (1.0 - options.share) ** seen.kept
+    rates = np.array(options.rates)[:, None] ** kept
+    counts = state.counts * np.where(observed, rates, 1.0)[..., None, None]
+    counts[:, :, np.arange(len(observed)), context] += outcomes[:, None]
+    shared = 1.0 - (1.0 - options.share) ** kept
     mixed = (1.0 - shared) * weights(state.log_weight + gain) + shared / len(options.rates)
     logs = np.where(observed, np.log(mixed), state.log_weight)
     return attrs.evolve(state, counts=counts, log_weight=logs)
@@ -181,8 +193,8 @@ def cht(**options: Any) -> Selector:
         choice.check_seen(state.arms, seen)
         return learn(state, chosen, seen)
 
-    def propensity(arms: Arms, active: Bools) -> float | None:
-        return None if OWN in arms.tier else 1.0
+    def propensity(state: Tables, active: Bools, arm: int) -> float | None:
+        return None if OWN in state.arms.tier else 1.0
 
     select = choice.select_by(scores, propensity)
     return Selector("cht", init, select, update, scores, None, attrs.asdict(chosen))

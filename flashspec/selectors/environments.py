@@ -16,9 +16,13 @@ from collections.abc import Mapping, Sequence
 import attrs
 import numpy as np
 
-from flashspec.selectors.types import F64, FREE, I64, Arms, Bools
+from flashspec.errors import unknown_name
+from flashspec.selectors import course, schedule
+from flashspec.selectors.types import F64, FREE, I64, SHADOW, Arms, Bools
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10)
+CHEAP = 0.2
+"""A draft whose forward costs more than this part of the target's is not scored without being played."""
 DOMAINS = ("chat", "code", "edit")
 
 
@@ -74,10 +78,40 @@ class World:
     memory: float = 0.9
     """Coefficient of that process."""
 
+    @property
+    def domains(self) -> int:
+        """How many domains there are."""
+        kind = self.drafters[0].kind
+        return len(kind.share if isinstance(kind, Copying) else kind.mean)
+
     def arms(self, tiers: Mapping[str, int] | None = None) -> Arms:
         """Every draft at every length; by default only copying drafts are scored when not played."""
         free = {d.name: FREE for d in self.drafters if isinstance(d.kind, Copying)}
         return Arms.of({d.name: self.lengths for d in self.drafters}, free if tiers is None else tiers)
+
+    def tiers(self, feedback: str) -> dict[str, int]:
+        """Tiers by what is observed besides own plays: "own" nothing, "ngram" copying drafts at every step,
+        "shadow" those and, now and then, models of at most ``CHEAP`` forwards, "all" everything at every step.
+
+        Raises:
+            UnknownName: another word.
+        """
+        copying = {d.name: isinstance(d.kind, Copying) for d in self.drafters}
+        free = {name: FREE for name, is_copying in copying.items() if is_copying}
+        cheap = {d.name: SHADOW for d in self.drafters if d.each <= CHEAP}
+        known: dict[str, dict[str, int]] = {
+            "own": {},
+            "ngram": free,
+            "shadow": cheap | free,
+            "all": dict.fromkeys(copying, FREE),
+        }
+        if feedback not in known:
+            raise unknown_name("feedback", feedback, list(known))
+        return known[feedback]
+
+    def forward(self) -> F64:
+        """``[D]``: time of one forward of each draft."""
+        return np.array([0.0, *(d.each for d in self.drafters)])
 
     def cost(self, arms: Arms) -> F64:
         """``[M]``: time of a step of each arm, in target forwards."""
@@ -98,6 +132,11 @@ class Text:
     """``[D, L]``: leading run of accepted drafts, up to the longest length, of a block started there."""
     streak: I64
     """``[D, L]``: how many tokens before this place the draft would have proposed right, in a row."""
+
+    def course(self, world: World) -> course.Course:
+        """The text to be followed; copying drafts have their match streak as context."""
+        copying = np.array([0, *(int(isinstance(d.kind, Copying)) for d in world.drafters)])
+        return course.Course(self.size, self.domain, self.accepted, bucket(self.streak) * copying[:, None])
 
 
 def text(world: World, seed: int, size: int, domain: int | None = None) -> Text:
@@ -123,11 +162,11 @@ def text(world: World, seed: int, size: int, domain: int | None = None) -> Text:
 def _domains(world: World, rng: np.random.Generator, length: int) -> I64:
     """Stays of uniform length; the next domain is any other one."""
     parts: list[I64] = []
-    count, now = 0, int(rng.integers(len(DOMAINS)))
+    count, now = 0, int(rng.integers(world.domains))
     while count < length:
         stay = int(rng.integers(world.segment[0], world.segment[1] + 1))
         parts.append(np.full(stay, now))
-        count, now = count + stay, (now + 1 + int(rng.integers(len(DOMAINS) - 1))) % len(DOMAINS)
+        count, now = count + stay, (now + 1 + int(rng.integers(world.domains - 1))) % world.domains
     return np.concatenate(parts)[:length]
 
 
@@ -193,21 +232,39 @@ def oracle(world: World, arms: Arms, size: int, seeds: Sequence[int]) -> I64:
     """``[domains]``: the arm of the best throughput in each domain, each arm played alone on texts of one domain."""
     cost = world.cost(arms)
     best = []
-    for domain in range(len(DOMAINS)):
+    for domain in range(world.domains):
         speed = np.zeros(len(arms))
         for seed in seeds:
-            lengths = text(world, seed, size, domain)
-            speed += [1.0 / time_of(lengths, arms, cost, np.full(len(DOMAINS), arm)) for arm in range(len(arms))]
+            given = text(world, seed, size, domain).course(world)
+            each = [schedule.time_of(given, arms, cost, np.full(world.domains, arm)) for arm in range(len(arms))]
+            speed += 1.0 / np.array(each)
         best.append(int(speed.argmax()))
     return np.array(best)
 
 
 def time_of(given: Text, arms: Arms, cost: F64, choice: I64) -> float:
     """Time per token of a policy that plays ``choice[domain]``."""
-    accepted = [np.minimum(given.accepted[d], g).tolist() for d, g in zip(arms.draft, arms.length, strict=True)]
-    price, domains, place, time = cost.tolist(), given.domain.tolist(), 0, 0.0
-    while place < given.size:
-        arm = choice[domains[place]]
-        place += accepted[arm][place] + 1
-        time += price[arm]
-    return float(time / place)
+    bare = course.Course(given.size, given.domain, given.accepted, np.zeros_like(given.streak))
+    return schedule.time_of(bare, arms, cost, choice)
+
+
+def random_world(seed: int) -> World:
+    """A world drawn at random: 2 to 4 domains, an n-gram draft and 2 to 4 model drafts of other prices.
+
+    Prices are log-uniform in [0.02, 0.35] forwards a token; acceptance rises with the price, from
+    0.52 to 0.86, and differs by up to 0.11 between domains.
+    """
+    rng = np.random.default_rng((int(seed), 2))
+    domains, models = int(rng.integers(2, 5)), int(rng.integers(2, 5))
+    share, span = rng.uniform(0.05, 0.9, domains), rng.uniform(5.0, 30.0, domains)
+    drafters = [Drafter("ngram", 0.01, 0.0005, Copying(tuple(share.tolist()), tuple(span.tolist())))]
+    for number in range(models):
+        log = rng.uniform(np.log(0.02), np.log(0.35))
+        base = 0.52 + (0.86 - 0.52) * (log - np.log(0.02)) / np.log(0.35 / 0.02)
+        mean = np.clip(base + rng.uniform(-0.11, 0.11, domains), 0.05, 0.97)
+        decay = float(rng.choice([1.0, 0.97, 0.92]))
+        kind = Modelling(tuple(mean.tolist()))
+        drafters.append(Drafter(f"model{number}", rng.uniform(0.0, 0.03), float(np.exp(log)), kind, decay))
+    low = int(np.exp(rng.uniform(np.log(150), np.log(2500))))
+    spread, memory = float(rng.choice([0.0, 0.5, 1.0])), float(rng.choice([0.0, 0.8, 0.95]))
+    return World(tuple(drafters), segment=(low, int(2.5 * low)), spread=spread, memory=memory)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashspec.selectors.types import F64, Arms, Bools, Observation, Run
+from flashspec.selectors.types import F64, Arms, Bools, Observation, Run, Scored
 
 EDGE = 1e-9
 """Hazards stay this far from 0 and 1: the chain over offsets could round to 1, and the log of a miss diverge."""
@@ -28,11 +28,13 @@ def until_miss(run: Run) -> Run:
     return run[: run.index(0) + 1] if 0 in run else run
 
 
-def evidence(arms: Arms, seen: Observation) -> tuple[F64, Bools]:
+def evidence(arms: Arms, seen: Observation, kept: int | None = None) -> tuple[F64, Bools]:
     """``[2, D, G]`` successes and failures of the played draft and of every draft that was scored.
 
-    The second value, ``[D]``, marks the drafts about which the step says something.
+    The second value, ``[D]``, marks the drafts about which the step says something. Runs are read up
+    to ``kept`` tokens, those that the step committed without it.
     """
+    kept = seen.kept if kept is None else kept
     outcomes = np.zeros((2, len(arms.drafts), arms.longest))
     observed = np.zeros(len(arms.drafts), bool)
     played = int(arms.draft[seen.arm]) if seen.offered else 0
@@ -40,13 +42,19 @@ def evidence(arms: Arms, seen: Observation) -> tuple[F64, Bools]:
         scored = seen.runs[d]
         if d != played and scored is None:
             continue
-        run = own_run(seen) if d == played or scored is None else until_miss(scored[: seen.kept])
+        run = own_run(seen) if d == played or scored is None else until_miss(scored[:kept])
         run = run[: arms.longest]
         hits = len(run) - (0 in run)
         observed[d] = True
         outcomes[0, d, :hits] = 1.0
         outcomes[1, d, hits : len(run)] = 1.0
     return outcomes, observed
+
+
+def scored_evidence(arms: Arms, late: Scored) -> tuple[F64, Bools]:
+    """The same as :func:`evidence` for drafts that were scored on the tokens of an earlier step."""
+    none = Observation(0, 0, 0, 1, late.runs, 0.0, late.context)
+    return evidence(arms, none, late.kept)
 
 
 def expected_tokens(hazard: F64) -> F64:

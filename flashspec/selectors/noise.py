@@ -135,3 +135,8 @@ def beta(lanes: Lanes, a: F64, b: F64) -> F64:
     by ``U ** (1 / shape)``, in logarithms, so that tiny shapes do not become 0 / 0.
     """
     return beta_from(source(lanes), a, b)
+
+
+def gumbel(lanes: Lanes) -> F64:
+    """One standard Gumbel draw per lane."""
+    return np.asarray(-np.log(-np.log(uniform(lanes))))

@@ -27,7 +27,7 @@ def scores(state: RandomState, key: Key, context: I64, cost: F64, active: Bools)
     return noise.uniform(noise.arm_lanes(key, state.arms))
 
 
-def propensity(arms: Arms, active: Bools) -> float | None:
+def propensity(state: RandomState, active: Bools, arm: int) -> float | None:
     """One over the number of active arms."""
     return 1.0 / float(active.sum())
 

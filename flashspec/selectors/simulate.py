@@ -5,18 +5,22 @@ Both run the arithmetic that the decoding loop runs: a selector's own ``scores``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
 
 from flashspec.errors import ContractError
 from flashspec.selectors.choice import pick
-from flashspec.selectors.environments import Copying, Text, World, bucket
-from flashspec.selectors.types import F64, FREE, I64, Arms, Observation, Run, Selector, State
+from flashspec.selectors.course import AT_ONCE, Feedback, Learn, Played, by_update, follow
+from flashspec.selectors.environments import Text, World
+from flashspec.selectors.plain import SEED, Rates
+from flashspec.selectors.types import F64, I64, Arms, Selector, State
 
-SEED_RATES = (0.3, 0.7, 0.5)
+SEED_RATES = SEED.phases[0]
 SEED_STEPS = 10_000
+POINTS = 200
+"""Points of a regret curve."""
 
 
 def plain_arms(count: int) -> tuple[Arms, F64]:
@@ -35,6 +39,18 @@ def batch(state: State, size: int) -> State:
     return attrs.evolve(state, **{name: np.broadcast_to(x, (size, *x.shape)) for name, x in arrays.items()})
 
 
+@attrs.frozen(eq=False)
+class Curve:
+    """Regret over time."""
+
+    step: I64
+    """``[P]``: steps done at each point, ascending."""
+    lost: F64
+    """``[P, N]``: pseudo-regret of each seed so far."""
+    share: F64
+    """``[P, K]``: how often each arm was taken since the point before, over all seeds."""
+
+
 def regret(
     selector: Selector, seeds: Sequence[int], rates: Sequence[float] = SEED_RATES, steps: int = SEED_STEPS
 ) -> F64:
@@ -45,39 +61,44 @@ def regret(
     Raises:
         ContractError: no rate, a rate outside [0, 1], or a selector without plain rewards.
     """
-    if not rates or any(not 0 <= r <= 1 for r in rates):
-        raise ContractError(f"rates are {tuple(rates)}; allowed: at least one number in [0, 1]")
+    return np.asarray(regret_curve(selector, seeds, Rates((tuple(rates),)), steps).lost[-1])
+
+
+def regret_curve(selector: Selector, seeds: Sequence[int], rates: Rates, steps: int = SEED_STEPS) -> Curve:
+    """Regret of each seed against taking the best arm of every step.
+
+    A selector with ``update_all`` is told the reward of every arm (one uniform per arm and step).
+
+    Raises:
+        ContractError: no seed, no step, or a selector without plain rewards.
+    """
     if selector.update_reward is None:
         raise ContractError(f"selector {selector.name} takes no plain rewards; ucb1, thompson do")
-    arms, cost = plain_arms(len(rates))
-    chance, keys = np.array(rates), np.array(seeds, np.uint64)
-    draws = np.stack([np.random.default_rng(int(seed)).random(steps) for seed in seeds], 1)  # [steps, N]
+    if not len(seeds) or steps < 1:
+        raise ContractError(f"{len(seeds)} seeds and {steps} steps; allowed: at least one of each")
+    arms, cost = plain_arms(rates.arms)
+    chances, keys = rates.chances(seeds, steps), np.array(seeds, np.uint64)
+    each = rates.arms if selector.update_all is not None else 1
+    draws = np.stack([np.random.default_rng(int(seed)).random((steps, each)) for seed in seeds], 1)  # [T, N, 1 or K]
     active, context = np.ones(len(arms), bool), np.zeros(len(arms.drafts), np.int64)
-    state, lost = batch(selector.init(arms), len(seeds)), np.zeros(len(seeds))
+    state, lost, counts = batch(selector.init(arms), len(seeds)), np.zeros(len(seeds)), np.zeros(len(arms))
+    points = np.unique(np.linspace(1, steps, min(POINTS, steps)).round().astype(np.int64))
+    kept, shares, due = [], [], set(points.tolist())
     for step in range(steps):
         scores = selector.scores(state, (keys, step), context, cost, active)
         arm = pick(np.broadcast_to(scores, (len(seeds), len(arms))), cost, active)
-        reward = (draws[step] < chance[arm]).astype(np.float64)
-        state = selector.update_reward(state, arm, reward)
-        lost += chance.max() - chance[arm]
-    return lost
-
-
-Learn = Callable[[Selector, State, Observation], State]
-
-
-def by_update(selector: Selector, state: State, seen: Observation) -> State:
-    """What a decoding loop does."""
-    return selector.update(state, seen)
-
-
-@attrs.frozen(eq=False)
-class Played:
-    """What a policy did with a text."""
-
-    time_per_token: float
-    plays: I64
-    """``[M]``: how often each arm was taken."""
+        paid = (draws[step] < chances[step]).astype(np.float64)
+        if selector.update_all is not None:
+            state = selector.update_all(state, paid)
+        else:
+            state = selector.update_reward(state, arm, np.take_along_axis(paid, arm[:, None], 1)[:, 0])
+        lost = lost + chances[step].max(1) - np.take_along_axis(chances[step], arm[:, None], 1)[:, 0]
+        counts = counts + np.bincount(arm, minlength=len(arms))
+        if step + 1 in due:
+            kept.append(lost)
+            shares.append(counts / counts.sum())
+            counts = np.zeros(len(arms))
+    return Curve(points, np.array(kept), np.array(shares))
 
 
 def play(
@@ -88,26 +109,20 @@ def play(
     seed: int = 0,
     cost: F64 | None = None,
     learn: Learn = by_update,
+    feedback: Feedback = AT_ONCE,
 ) -> Played:
     """Decode a synthetic text; time counts the world's costs, ``cost`` is what the selector is told.
 
     Copying drafts have the match streak as context. Drafts of tier 0 are scored at every step.
     """
-    true = world.cost(arms)
-    told, active = true if cost is None else cost, np.ones(len(arms), bool)
-    copying = [0, *(int(isinstance(d.kind, Copying)) for d in world.drafters)]
-    contexts = (bucket(given.streak) * np.array(copying)[:, None]).T  # [L, D]
-    accepted, free = given.accepted.tolist(), [d for d, t in enumerate(arms.tier) if d and t == FREE]
-    state, plays, place, time, step = selector.init(arms), np.zeros(len(arms), np.int64), 0, 0.0, 0
-    while place < given.size:
-        arm, info = selector.select(state, (seed, step), contexts[place], told, active)
-        length = int(arms.length[arm])
-        hits = min(length, accepted[arms.draft[arm]][place])
-        runs: list[Run | None] = [None] * len(arms.drafts)
-        for d in free:
-            runs[d] = ((1,) * accepted[d][place] + (0,))[: hits + 1]
-        seen = Observation(arm, length, hits, hits + 1, tuple(runs), float(true[arm]), info.context)
-        state = learn(selector, state, seen)
-        plays[arm] += 1
-        place, time, step = place + hits + 1, time + float(true[arm]), step + 1
-    return Played(time / place, plays)
+    return follow(
+        selector,
+        given.course(world),
+        arms,
+        world.cost(arms),
+        seed=seed,
+        told=cost,
+        forward=world.forward(),
+        feedback=feedback,
+        learn=learn,
+    )

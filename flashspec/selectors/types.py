@@ -162,6 +162,34 @@ class Info:
     """``[D]``: the context bucket of each draft that was used; goes into the observation."""
     propensity: float | None
     """Probability, over keys, of the arm that was taken; None where it has no closed form."""
+    scale: F64 | None = None
+    """``[M]``: ``choice.speed_range`` of the moment, where the algorithm adds up throughputs; else None.
+    Goes into the observation, as the propensity does."""
+
+
+@attrs.frozen(eq=False)
+class Scored:
+    """What an earlier step's tokens say about drafts that were scored later than that step."""
+
+    runs: tuple[Run | None, ...] = attrs.field(converter=_runs)
+    """Per draft (``[D]``): its hits on the tokens of that step, or None where it was not scored."""
+    kept: int
+    """Tokens that the step committed, at least 1."""
+    context: I64 = attrs.field(converter=context_buckets)
+    """``[D]``: contexts at that step."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_hits(self.runs)
+        if self.kept < 1 or len(self.runs) != len(self.context):
+            raise ContractError(
+                f"kept {self.kept}, {len(self.runs)} runs, {len(self.context)} contexts; "
+                "allowed: kept >= 1, one run and one context per draft"
+            )
+
+
+def _check_hits(runs: tuple[Run | None, ...]) -> None:
+    if any(hit not in (0, 1) for run in runs if run is not None for hit in run):
+        raise ContractError(f"runs is {runs}; allowed: per draft None or a tuple of 0 and 1")
 
 
 @attrs.frozen(eq=False)
@@ -189,6 +217,12 @@ class Observation:
     """Measured time of the step. Rewards use the cost table, never this number (it is for the table)."""
     context: I64 = attrs.field(converter=context_buckets)
     """``[D]``: ``Info.context`` of the choice."""
+    propensity: float | None = None
+    """``Info.propensity`` of the choice; importance-weighted selectors refuse a step without it."""
+    scale: Any = None
+    """``Info.scale`` of the choice, ``[M]`` or None, which stands for rewards that are comparable as they are."""
+    late: tuple[Scored, ...] = ()
+    """Earlier steps on which drafts were scored just now (shadow scoring), oldest first."""
 
     def __attrs_post_init__(self) -> None:
         if not 0 <= self.accepted <= self.offered or not 0 <= self.kept <= self.accepted + 1 or self.arm < 0:
@@ -198,8 +232,9 @@ class Observation:
             )
         if not 0 <= self.seconds < np.inf:
             raise ContractError(f"seconds is {self.seconds}; allowed: a finite number >= 0")
-        if any(hit not in (0, 1) for run in self.runs if run is not None for hit in run):
-            raise ContractError(f"runs is {self.runs}; allowed: per draft None or a tuple of 0 and 1")
+        if self.propensity is not None and not 0 < self.propensity <= 1 + 1e-9:
+            raise ContractError(f"propensity is {self.propensity}; allowed: a number in (0, 1], or None")
+        _check_hits(self.runs)
 
 
 Scores: TypeAlias = Callable[[State, Key, I64, F64, Bools], F64]
@@ -223,7 +258,13 @@ class Selector:
     """``update(state, observation) -> state``."""
     scores: Scores
     """What ``select`` maximises (ties: lowest cost, then lowest index)."""
-    update_reward: Callable[[State, Any, Any], State] | None = None
-    """``update_reward(state, arm, x) -> state`` for plain rewards x in [0, 1]; None where meaningless."""
+    update_reward: Callable[..., State] | None = None
+    """``update_reward(state, arm, x) -> state`` for plain rewards x in [0, 1]; None where meaningless.
+
+    Importance-weighted selectors also take ``propensity``; without it, that of a choice from ``state``
+    with every arm active.
+    """
     config: Mapping[str, Any] = attrs.field(factory=dict)
     """The options that the selector was built with."""
+    update_all: Callable[[State, Any], State] | None = None
+    """``update_all(state, x) -> state`` for the plain rewards ``[..., M]`` of every arm; None: learns from one arm."""

@@ -25,6 +25,8 @@ COMMANDS = {
     ("flashspec", "models", "list"),
     ("flashspec", "models", "get"),
     ("flashspec", "doctor"),
+    ("flashspec", "simulate"),
+    ("flashspec", "replay"),
     ("flashspec", "bench", "decode"),
     ("flashspec_conformance", "run"),
     ("flashspec_conformance", "mutants"),

@@ -34,7 +34,9 @@ class Lab:
         offered = int(more.get("offered", arms.length[arm]))
         runs = tuple(more.get("runs", {}).get(name) for name in arms.drafts)
         context = [more.get("context", {}).get(name, 0) for name in arms.drafts]
-        return Observation(arm, offered, accepted, accepted + 1 if kept is None else kept, runs, 0.02, context)
+        kept = accepted + 1 if kept is None else kept
+        told = (more.get("propensity", 0.25), more.get("scale"))
+        return Observation(arm, offered, accepted, kept, runs, 0.02, context, *told)
 
     @staticmethod
     def wander(selector: Selector, arms: Arms, steps: int, seed: int = 1) -> tuple[State, list[str]]:
@@ -47,14 +49,15 @@ class Lab:
             chance = {"head": 0.6, "model": 0.9, "ngram": 0.1 if hard else 0.85}
             runs = {name: tuple(int(u < chance[name]) for u in luck.random(9)) for name in sorted(LENGTHS)}
             context = {"ngram": int(luck.integers(4))}
-            arm, _ = selector.select(state, (seed, step), [context.get(n, 0) for n in arms.drafts], cost, active)
+            arm, info = selector.select(state, (seed, step), [context.get(n, 0) for n in arms.drafts], cost, active)
             name = arms.drafts[arms.draft[arm]]
             hits = runs[name][: int(arms.length[arm])] if arm else ()
             accepted = (*hits, 0).index(0)
             free = {
                 n: runs[n][: accepted + 1] for n, t in zip(arms.drafts, arms.tier, strict=True) if t == 0 and n in runs
             }
-            state = selector.update(state, Lab.seen(arms, arm, accepted, runs=free, context=context))
+            told: dict[str, Any] = {"propensity": info.propensity, "scale": info.scale}
+            state = selector.update(state, Lab.seen(arms, arm, accepted, runs=free, context=context, **told))
             taken.append(arms.names[arm])
         return state, taken
 

@@ -160,7 +160,7 @@ def test_learning_is_the_written_update(data: Any) -> None:
         played[0, context[1], :2] += 1
         played[1, context[1], 2] += 1
         assert got.counts[:, r, 1] == pytest.approx(played)
-        assert got.counts[:, r, 2] == pytest.approx(table[:, r, 2] * 0.998**n)
+        assert got.counts[:, r, 2] == pytest.approx(table[:, r, 2] * 0.994**n)
     assert np.array_equal(got.log_weight[:, 2], logs[:, 2])
 
 
@@ -290,7 +290,7 @@ def test_a_miss_after_many_hits_keeps_the_weights_finite() -> None:
 
 def test_an_unplayed_draft_of_tier_2_drifts_back_to_unknown() -> None:
     """Its counts shrink by phi per kept token; those of tiers 0 and 1 that were not scored keep still."""
-    for tier, expected in ((0, 1.0), (1, 1.0), (2, 0.998**3)):
+    for tier, expected in ((0, 1.0), (1, 1.0), (2, 0.994**3)):
         arms = Arms.of({"a": (5,), "b": (4,)}, {"a": 0, "b": tier})
         selector = get("cht")
         state = attrs.evolve(selector.init(arms), counts=np.ones_like(selector.init(arms).counts))

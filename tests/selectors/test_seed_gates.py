@@ -44,8 +44,8 @@ def test_thompson_regret_is_that_of_thompson() -> None:
 
 
 def test_adaptive_thompson_pays_little_for_adapting() -> None:
-    """Mean below 90 and median below 75; a single long excursion is what its mean is sensitive to."""
-    assert regrets("adaptive_ts").mean() < 90
+    """Mean at most 80 (measured 74.4) and median below 75; single long excursions are what its mean is sensitive to."""
+    assert regrets("adaptive_ts").mean() <= 80
     assert np.median(regrets("adaptive_ts")) < 75
 
 

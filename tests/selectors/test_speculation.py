@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashspec.selectors import Arms, Observation, Selector, get
+from flashspec.selectors import Arms, Observation, Selector, experiment, from_spec, get
 from flashspec.selectors import environments as env
+from flashspec.selectors.course import AT_ONCE, Feedback, follow
+from flashspec.selectors.schedule import schedule, spent
 from flashspec.selectors.simulate import play
 from flashspec.selectors.types import State
 
@@ -47,8 +49,8 @@ def percent(name: str, tiers: str = "ngram", wrong: bool = False) -> float:
 
 
 def test_cht_with_free_ngram_feedback_reaches_the_oracle() -> None:
-    """At least 95 percent with own play and the n-gram's counterfactual in context."""
-    assert percent("cht") >= 95.0
+    """At least 99 percent with own play and the n-gram's counterfactual in context."""
+    assert percent("cht") >= 99.0
 
 
 def test_cht_with_every_draft_scored_passes_the_oracle() -> None:
@@ -58,7 +60,7 @@ def test_cht_with_every_draft_scored_passes_the_oracle() -> None:
 
 def test_feedback_orders_the_results() -> None:
     """Own play alone is behind free n-gram feedback, which is behind full information."""
-    assert percent("cht", "own") + 2.0 < percent("cht") + 1.0 < percent("cht", "all")
+    assert percent("cht", "own") + 2.0 < percent("cht") < percent("cht", "all")
 
 
 def test_flat_bandits_are_far_behind() -> None:
@@ -178,3 +180,84 @@ def vars_of(state: Any) -> list[Any]:
     return [
         getattr(state, f) for f in ("counts", "log_weight", "plays", "total", "success", "weight") if f in dir(state)
     ]
+
+
+def reached(feedback: str, more: Feedback, size: int, seeds: int, name: str = "cht") -> float:
+    """Mean share of the oracle's throughput over fresh texts, in percent."""
+    stage = experiment.Stage.of(range(seeds), size, feedback, more)
+    return float(experiment.speculation(stage, name, lambda: get(name)).percent.mean())
+
+
+RANDOM_WORLDS = (104.0, 96.0)
+SHADOW, LATE = Feedback(shadow=16), Feedback(delay=2)
+
+
+def test_shadow_scoring_earns_its_price() -> None:
+    """Scoring the cheaper models every 16 steps, at its price, passes the oracle on four short texts."""
+    assert reached("shadow", SHADOW, 8_000, 4) >= max(100.0, reached("ngram", AT_ONCE, 8_000, 4))
+
+
+def test_late_feedback_costs_little_where_contexts_are_fresh() -> None:
+    """Two steps late loses at most 1.5 points with every draft scored; late contexts lose more (control)."""
+    prompt, late, stale = (
+        reached("all", more, 8_000, 2) for more in (AT_ONCE, LATE, Feedback(delay=2, stale=True))
+    )
+    assert late >= prompt - 1.5
+    assert stale < late - 1.0
+
+
+@pytest.mark.nightly
+def test_gates_on_twelve_long_texts() -> None:
+    """30,000 tokens each: at least 99 percent with n-gram feedback, 100 with shadow scoring."""
+    assert reached("ngram", AT_ONCE, 30_000, 12) >= 99.0
+    assert reached("shadow", SHADOW, 30_000, 12) >= 100.0
+
+
+@pytest.mark.nightly
+def test_random_worlds() -> None:
+    """60 worlds: mean and tenth percentile of the domain-switching oracle with n-gram feedback."""
+    shares = np.array([in_random_world(seed) for seed in range(60)])
+    assert shares.mean() >= RANDOM_WORLDS[0]
+    assert np.quantile(shares, 0.1) >= RANDOM_WORLDS[1]
+
+
+def in_random_world(seed: int, size: int = 20_000) -> float:
+    """Percent of the oracle of one random world."""
+    world = env.random_world(seed)
+    arms = world.arms()
+    best = env.oracle(world, arms, 6_000, [seed + 1_000])
+    given = env.text(world, seed, size)
+    goal = env.time_of(given, arms, world.cost(arms), best)
+    return 100.0 * goal / play(get("cht"), world, given, arms, seed=5).time_per_token
+
+
+@pytest.mark.parametrize("domain", [0, 1, 2])
+def test_after_3000_tokens_a_stationary_text_is_decoded_as_by_its_best_arm(domain: int) -> None:
+    """At least 98 percent of the best fixed arm between tokens 3,000 and 9,000, every draft scored."""
+    given = env.text(WORLD, 21 + domain, 9_000, domain).course(WORLD)
+    arms = WORLD.arms(WORLD.tiers("all"))
+    alone = [schedule(given, arms, WORLD.cost(arms), np.full(3, arm)) for arm in range(len(arms))]
+    ends = np.array([3_000, 9_000])
+    best = min(float(np.diff(spent(track, ends))[0]) for track in alone)
+    mine = follow(get("cht"), given, arms, WORLD.cost(arms), seed=5)
+    assert best / float(np.diff(spent(mine, ends))[0]) >= 0.98
+
+
+def test_published_rules_for_one_draft_are_behind() -> None:
+    """Even on the head alone, which is never far from the best in chat, lengths without costs lose to CHT."""
+    stage = experiment.Stage.of(range(2), 8_000, "own", AT_ONCE)
+    rules = [
+        experiment.speculation(stage, name, lambda name=name: from_spec(name)).percent.mean()  # type: ignore[misc]
+        for name in ("hf_heuristic:head", "ema_tiers:head")
+    ]
+    assert max(rules) < percent("cht") - 10.0
+
+
+def test_domains_add_up_and_every_row_has_its_keys() -> None:
+    """Percent by domain surrounds the whole; curves end at the regret."""
+    stage = experiment.Stage.of(range(2), 4_000, "ngram", AT_ONCE)
+    outcome = experiment.speculation(stage, "ucb1", lambda: get("ucb1"))
+    row = outcome.row()
+    assert min(row["percent_by_domain"].values()) <= row["percent_of_oracle"] <= max(row["percent_by_domain"].values())
+    assert outcome.lost[-1] == pytest.approx(outcome.regret)
+    assert outcome.share.sum(1) == pytest.approx(np.ones(len(outcome.at)))
