@@ -294,8 +294,10 @@ def tests(session: nox.Session) -> None:
     """Unit and property tests of all rooms."""
     python = shared(session)
     report = f"--junitxml={ROOT / '.nox' / 'tests.xml'}"
-    chosen = session.posargs or ["-m", "not smollm2 and not nightly", report, "tests", "--doctest-modules", "flashspec"]
-    run(session, python, "-m", "pytest", *chosen)
+    default = ["-m", "not smollm2 and not nightly", report, "tests", "--doctest-modules", "flashspec"]
+    # Two processes, each with whole files, so that what a module computes once is still computed once.
+    session.env["OMP_NUM_THREADS"] = "1"
+    run(session, python, "-m", "pytest", *(session.posargs or ["-n", "2", "--dist", "loadfile", *default]))
 
 
 @nox.session(venv_backend="none", default=False)

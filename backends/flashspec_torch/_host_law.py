@@ -130,6 +130,9 @@ def weights(logits: Row, top: float, temperature: float) -> Row:
     """``exp((L - m) / T)``: subtracted first, so that a tiny temperature overflows to -inf only."""
     # implements: TMP-1, SMX-1
     scaled = logits - top
+    if temperature > float(np.finfo(scaled.dtype).max):
+        # It would be infinite in the row's precision, and -inf / inf is no number.
+        scaled = scaled.astype(np.float64)
     with np.errstate(over="ignore"):
         scaled /= temperature
         return np.exp(scaled, out=scaled)

@@ -89,9 +89,11 @@ def _heat(temperature: Tensor) -> Tensor:
 
 
 def _scaled(logits: Tensor, top: Tensor, what: Given) -> Tensor:
-    """``(L - m) / T``; float32 holds T down to its least normal number, and smaller ones act as that."""
+    """``(L - m) / T``; a T beyond the normal numbers of float32 acts as the last one of them."""
     # implements: TMP-1
-    heat = _heat(what.temperature).to(logits.dtype).clamp(min=torch.finfo(logits.dtype).tiny)
+    # Beyond these the weights are 0 or 1 all the same, but -inf / inf and 0 / 0 would be no numbers.
+    span = torch.finfo(logits.dtype)
+    heat = _heat(what.temperature).to(logits.dtype).clamp(span.tiny, span.max)
     return (logits - top[:, None]) / heat[:, None]
 
 

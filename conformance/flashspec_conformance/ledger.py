@@ -47,6 +47,8 @@ class ClauseVerdict:
     verdict: str
     tests: int
     """Tests that ran; a skipped test does not count."""
+    failed: int = 0
+    """Of those, tests that failed, expected failures included."""
 
     @property
     def good(self) -> bool:
@@ -88,12 +90,13 @@ def _judge(clause: Clause, count: Counter[str]) -> ClauseVerdict:
         verdict = FAIL
     elif count[EXPECTED]:
         verdict = EXPECTED_FAIL
+    elif count[UNRUN]:
+        # What was not run might have failed, so that what passed says too little.
+        verdict = UNTESTED
     elif ran:
         verdict = PASS
-    elif count[UNRUN]:
-        verdict = UNTESTED
     elif count[SKIPPED]:
         verdict = NOT_DECLARED
     else:
         verdict = UNTESTABLE if clause.untestable else UNTESTED
-    return ClauseVerdict(clause.id, clause.level, clause.since, verdict, ran)
+    return ClauseVerdict(clause.id, clause.level, clause.since, verdict, ran, count[FAILED] + count[EXPECTED])

@@ -138,7 +138,6 @@ def write(path: Path, report: dict[str, Any]) -> None:
 
 def write_text(path: Path, content: str) -> None:
     """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(content, encoding="utf-8")

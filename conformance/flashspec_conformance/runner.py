@@ -156,14 +156,30 @@ def execute(job: Job) -> report.Outcome:
     )
 
 
+def selected(given: str | None) -> list[str]:
+    """The ids of a comma list; none without one.
+
+    Raises:
+        ContractError: a list that names nothing.
+    """
+    if given is None:
+        return []
+    names = [name.strip() for name in given.split(",")]
+    if not all(names):
+        raise ContractError(f"--clauses is {given!r}; allowed: clause ids with commas between them")
+    return names
+
+
 def _preflight(job: Job) -> None:
     missing = [name for name in ("pytest", "hypothesis", "scipy") if importlib.util.find_spec(name) is None]
     if missing:
         raise BackendUnavailable(f"the suite needs {', '.join(missing)}; install flashspec[conformance]")
     known = clauses(check_version(job.version))
-    for name in job.clauses.split(",") if job.clauses else ():
+    for name in selected(job.clauses):
         if name not in known:
             raise ContractError(f"unknown clause {name!r} in spec {job.version}; known: {', '.join(known)}")
+        if known[name].untestable:
+            raise ContractError(f"clause {name} has no test of a backend: {known[name].untestable}; leave it out")
     for name, value in (("--timeout", job.timeout), ("--test-timeout", job.test_timeout)):
         if not value > 0:
             raise ContractError(f"{name} is {value:g}; allowed: a number of seconds above 0")
@@ -191,11 +207,12 @@ def _process(job: Job, state: State, file: Path, output: Path, end: float) -> No
 def _spawn(job: Job, state: State, file: Path, told: Any) -> subprocess.Popen[bytes]:
     more = ["-q", "--tb=short", "--flashspec-device", job.device, "--flashspec-spec", job.version]
     more += ["--flashspec-journal", str(file)]
-    more += ["--flashspec-clauses", job.clauses] if job.clauses else []
+    named = selected(job.clauses)
+    more += ["--flashspec-clauses", ",".join(named)] if named else []
     more += ["--flashspec-no-smoke"] if state.starts else []
     seen = {e.test for e in state.entries}
     left = sorted({t.partition("::")[0] for t in state.tests if t not in seen})
-    where = [str(HOME / name) for name in left] or files(job.clauses.split(",") if job.clauses else ()) or [str(SUITE)]
+    where = [str(HOME / name) for name in left] or files(named) or [str(SUITE)]
     command = [sys.executable, "-P", "-m", "flashspec_conformance.child", *arguments(job.backend, where, *more)]
     paths = os.pathsep.join(p for p in sys.path if p)
     kept = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}

@@ -145,7 +145,7 @@ def test_a_function_that_drafts_by_itself_is_given_models() -> None:
 
     judged = judge.judge(Function("models", call, MODELS, reseed, frozenset({"sampled"})), 3000, (E, single()))
     assert judged.passed, judged.findings
-    assert judged.verdict("residual") == "not-run"
+    assert judged.verdict("empty_residual") == "not-run"
 
 
 def test_a_function_that_raises_is_reported_as_that() -> None:
@@ -202,7 +202,7 @@ def test_the_command_reports_and_exits_by_the_verdict(conformance: Command, tmp_
     controls = "flashspec_conformance.functions.controls"
     right = conformance("function", "--function", f"{controls}:block", "--json", "report.json")
     assert (right.returncode, right.stderr) == (0, "")
-    assert "law          pass" in right.stdout
+    assert "law            pass" in right.stdout
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert (report["verdict"], report["complete"], list(report)[-1]) == ("pass", True, "complete")
     assert [v["promise"] for v in report["verdicts"]] == list(judge.PROMISES)

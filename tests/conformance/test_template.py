@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -92,6 +93,17 @@ def test_a_new_package_is_complete(acme: Path) -> None:
     project = tomllib.loads(written["pyproject.toml"])
     assert project["project"]["name"] == "flashspec-acme"
     assert project["project"]["entry-points"]["flashspec.backends"] == {"acme": "flashspec_acme:backend"}
+
+
+@pytest.mark.parametrize("where", ["template", "example"])
+def test_no_index_is_asked_for_flashspec(acme: Path, where: str) -> None:
+    """The name belongs to another project there: no requirement has it, and the README installs our checkout."""
+    folder = acme if where == "template" else EXAMPLES / "flashspec-arrayapi"
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    assert asked
+    assert not [requirement for requirement in asked if requirement.startswith("flashspec")]
+    assert '"PATH/TO/flashspec[conformance]"' in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_name_comes_from_the_folder_unless_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the hf extra is not installed")
 transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
 
+from flashspec.drafts import NGram  # noqa: E402
 from flashspec.errors import CapabilityError, ContractError, UnknownName  # noqa: E402
 from flashspec.hf import Speculator  # noqa: E402
 
@@ -112,6 +115,17 @@ def test_two_settings_of_one_draft_are_two_drafts(tiny: Make) -> None:
     assert speculator.engine.arms.drafts == ("none", "ngram", "ngram:2", "ngram:5", "suffix:8")
 
 
+def test_a_drafter_of_ones_own_needs_no_registration(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``module:attr:ARGUMENT`` builds it with the pool's context and the argument, and it drafts."""
+    module = ModuleType("own_drafts")
+    vars(module)["build"] = lambda context, argument: NGram("mine", int(argument) + 0 * context.draft_max)
+    monkeypatch.setitem(sys.modules, "own_drafts", module)
+    speculator = Speculator.build(tiny(), ["own_drafts:build:2"], selector="random", draft_max=4)
+    result = speculator.generate(speculator.default_request((5, 6, 5, 6, 5), max_new_tokens=30, eos_ids=()))
+    assert speculator.engine.arms.drafts == ("none", "mine")
+    assert result.stats.arms["mine"].drafted > 0
+
+
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_a_seed_has_one_text_whatever_copies_were_drafted(tiny: Make, backend: str) -> None:
     """Under the method that copied drafts get by themselves, sampled text in float32 is that of plain decoding."""
@@ -129,7 +143,7 @@ def test_a_seed_has_one_text_whatever_copies_were_drafted(tiny: Make, backend: s
 @pytest.mark.parametrize(
     ("drafts", "options", "error", "words"),
     [
-        (["ngrm"], {}, UnknownName, "known: early-exit, model, ngram, suffix"),
+        (["ngrm"], {}, UnknownName, "known: early-exit, model, module:attr, ngram, suffix"),
         (["suffix"], {"selector": "best"}, UnknownName, "known: .*cht"),
         (["suffix"], {"backend": "jax"}, UnknownName, "known: .*numpy"),
         (["suffix", "suffix"], {}, ContractError, "named twice"),

@@ -6,12 +6,26 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from flashspec.errors import ContractError
 from flashspec_conformance import report
 
 
 def json_option(command: argparse.ArgumentParser) -> None:
     """Add ``--json``."""
     command.add_argument("--json", nargs="?", const="-", metavar="FILE", help="JSON to FILE, or to stdout without one")
+
+
+def check_output(option: str, path: str | Path | None) -> None:
+    """Refuse a file that cannot be written, before anything is run.
+
+    Raises:
+        ContractError: its folder does not exist, or it is a folder itself.
+    """
+    if path is None or path == "-":
+        return
+    file = Path(path).absolute()
+    if file.is_dir() or not file.parent.is_dir():
+        raise ContractError(f"{option} is {path}; allowed: a file in a folder that exists")
 
 
 def emit(given: argparse.Namespace, value: dict[str, Any], lines: list[str]) -> None:

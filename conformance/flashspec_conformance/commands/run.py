@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flashspec_conformance.commands.output import emit, json_option
+from flashspec_conformance.commands.output import check_output, emit, json_option
 
 EPILOG = (
     "exit status: 0 conformant (or the part asked for passed), 1 not conformant or cut short, 2 usage, 130 interrupted"
 )
 SHOWN = 30
 """Failures that people are shown; the JSON has all."""
+LOOK = 3
+"""Clauses that people are pointed to."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -65,6 +68,8 @@ def run(given: argparse.Namespace) -> int:
     job = runner.Job(
         given.backend, given.device, given.clauses, version, given.timeout, given.test_timeout, expected
     )
+    for option, path in (("--json", given.json), ("--junit", given.junit)):
+        check_output(option, path)
     with heeding_termination():
         outcome = runner.execute(job)
         result = report.build(outcome)
@@ -81,12 +86,32 @@ def lines(result: dict[str, Any]) -> list[str]:
         return [*failed, "the backend or its set-up is broken; nothing else was run", _verdict(result)]
     part = result["selection"] == "partial"
     shown = [c for c in result["clauses"] if c["tests"] or not part]
-    told = [f"{c['id']:<8} {c['verdict']:<13} {c['tests']:>4} tests" for c in shown]
-    told += [*_failures(result), *_gaps(result), ""]
+    told = [_clause(c) for c in shown]
+    told += [*_failures(result), *_most_affected(result), *_gaps(result), ""]
     told += [f"{name:<20} {verdict}" for name, verdict in result["promises"].items()]
     if part:
         told.append("only a part of the suite was run: no verdict of conformance")
     return [*told, _verdict(result)]
+
+
+def _clause(clause: dict[str, Any]) -> str:
+    ran, failed = clause["tests"], clause["failed"]
+    counted = f"{failed} of {ran} failed" if failed else f"{ran:>4} tests"
+    return f"{clause['id']:<8} {clause['verdict']:<13} {counted}"
+
+
+def _most_affected(result: dict[str, Any]) -> list[str]:
+    """Where to look first: one fault fails tests of many clauses; a test of few says more than a test of many."""
+    weight: defaultdict[str, float] = defaultdict(float)
+    for failure in result["failures"]:
+        for name in () if failure["expected"] else failure["clauses"]:
+            weight[name] += 1 / len(failure["clauses"])
+    failed = {c["id"]: c for c in result["clauses"] if c["verdict"] == "fail"}
+    worst = sorted(failed, key=lambda name: (-weight[name], name))[:LOOK]
+    if len(failed) < 2:
+        return []
+    told = ", ".join(f"{name} ({failed[name]['failed']} of {failed[name]['tests']})" for name in worst)
+    return [f"most affected clauses, where to look first: {told}"]
 
 
 def _failures(result: dict[str, Any]) -> list[str]:
@@ -105,7 +130,7 @@ def _gaps(result: dict[str, Any]) -> list[str]:
         if e["outcome"] == "passed" or (e["outcome"] == "not run" and result["selection"] == "whole"):
             told.append(f"expected to fail, but {e['outcome']}: {e['id']} ({e['reason']})")
     if result["unrun"]:
-        told.append(f"not run: {len(result['unrun'])} tests, {result['unrun'][0]} among them")
+        told.append(f"not run: {len(result['unrun'])} tests, {result['unrun'][0]} among them; more time: --timeout")
     return told
 
 

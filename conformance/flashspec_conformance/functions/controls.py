@@ -229,7 +229,7 @@ _wrong("in_place", "purity", in_place)
 _wrong("remembers", "determinism", Remembers())
 _wrong("nan_gives_id_v", "nonfinite", blind_to_nan, nonfinite=True)
 _wrong("padding_as_index", "padding", last_entry, padding=True)
-_wrong("no_residual_gives_last_id", "residual", Rule(residual=lambda p, q: _last_if_none(positive_part(p, q))))
+_wrong("no_residual_gives_last_id", "empty_residual", Rule(residual=lambda p, q: _last_if_none(positive_part(p, q))))
 _wrong("onehot_on_sampled", "optimality", Rule(q_of=_unlike_onehot))
 
 

@@ -16,7 +16,7 @@ from flashspec_conformance.functions.promises import FAIL, NOT_DECLARED, NOT_RUN
 DRAWS = 20_000
 TOLERANCE = {"float64": 1e-6, "float32": 1e-5}
 """Largest total variation of an extracted law, by the dtype of the rows."""
-PROMISES = ("law", "length", "range", "purity", "determinism", "residual", "nonfinite", "padding", "optimality")
+PROMISES = ("law", "length", "range", "purity", "determinism", "empty_residual", "nonfinite", "padding", "optimality")
 ADVICE = frozenset({"optimality"})
 """Verdicts that do not count against a function: it emits the right law, only slower."""
 
@@ -91,7 +91,7 @@ def _promises(function: Function) -> dict[str, Finding]:
         "range": promises.found("range", promises.support, function),
         "purity": promises.found("purity", promises.purity, function),
         "determinism": _determinism(function, promises.determinism),
-        "residual": _residual(function),
+        "empty_residual": _empty_residual(function),
         "nonfinite": _declared(function.nonfinite, promises.found("nonfinite", trouble.nonfinite, function)),
         "padding": _declared(function.padding, promises.found("padding", trouble.padding, function)),
     }
@@ -105,7 +105,7 @@ def _itself(function: Function) -> dict[str, Finding]:
         "range": promises.found("range", drafting.support, function),
         "purity": promises.found("purity", drafting.purity, function),
         "determinism": _determinism(function, drafting.determinism),
-        **{name: Finding(name, NOT_RUN, why) for name in ("residual", "nonfinite", "padding")},
+        **{name: Finding(name, NOT_RUN, why) for name in ("empty_residual", "nonfinite", "padding")},
     }
 
 
@@ -193,13 +193,13 @@ def _determinism(function: Function, check: Callable[[Function], str]) -> Findin
     return promises.found("determinism", check, function)
 
 
-def _residual(function: Function) -> Finding:
-    equal = promises.found("residual", trouble.equal_laws, function)
+def _empty_residual(function: Function) -> Finding:
+    equal = promises.found("empty_residual", trouble.equal_laws, function)
     if equal.verdict == FAIL or SAMPLED not in function.kinds:
         return equal
     if function.randomness != COINS:
         return attrs.evolve(equal, why="only p = q could be tried: the coin that rejects cannot be chosen")
-    return promises.found("residual", trouble.residual, function)
+    return promises.found("empty_residual", trouble.empty_residual, function)
 
 
 def _declared(promised: bool, finding: Finding) -> Finding:

@@ -63,7 +63,7 @@ def lines(value: dict[str, Any]) -> list[str]:
         f"{p['detects']:.1e}), accepted {p['accepted']:.4f} for {p['best']:.4f}"
         for p in value["law"]
     ]
-    told += [f"{f['promise']:<12} {f['verdict']:<13} {f['why']}".rstrip() for f in value["verdicts"]]
+    told += [f"{f['promise']:<14} {f['verdict']:<13} {f['why']}".rstrip() for f in value["verdicts"]]
     told += [f"observed: {what}: {result}" for what, result in value["observed"].items() if result]
     wraps = f" ({value['wraps']})" if value["wraps"] else ""
     versions = f"spec {value['spec_version']}, suite {value['suite_version']}"

@@ -26,7 +26,7 @@ def equal_laws(function: Function) -> str:
     return ""
 
 
-def residual(function: Function) -> str:
+def empty_residual(function: Function) -> str:
     """A rejection whose residual has no mass, as rounding makes it, still gives a token of the target.
 
     Rows of q differ from those of p in the last bit of float32, and the coin is the largest; where rows need

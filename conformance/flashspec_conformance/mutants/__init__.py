@@ -15,6 +15,9 @@ from flashspec_conformance.mutants import (
     interface,
     judging,
     laws,
+    outsider,
+    outsider_forms,
+    outsider_proposals,
     paths,
     proposals,
     randomness,
@@ -31,7 +34,21 @@ LIARS = (
 )
 """A clause that one of these passes is vacuous."""
 
-FAULTY = (laws, drawing, judging, blocks, paths, proposals, vocabularies, randomness, rounds, interface)
+FAULTY = (
+    laws,
+    drawing,
+    judging,
+    blocks,
+    paths,
+    proposals,
+    vocabularies,
+    randomness,
+    rounds,
+    interface,
+    outsider,
+    outsider_forms,
+    outsider_proposals,
+)
 
 MUTANTS: dict[str, Mutant] = {m.id: m for m in (*LIARS, *(m for module in FAULTY for m in module.MUTANTS))}
 

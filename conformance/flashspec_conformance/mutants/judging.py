@@ -141,6 +141,12 @@ def _padding_rejected(rules: Rules, view: View, law: Law, j: int) -> int:
 
 
 MUTANTS = (
+    rules(
+        "q_with_a_floor",
+        "q below 1e-6 counts as 1e-6, against a division by zero",
+        "ACC-1",
+        accepts=lambda u, q, p: u * max(q, 1e-6) < p,
+    ),
     judge(
         "first_draft_unchecked",
         "the first draft is always accepted",

@@ -148,6 +148,7 @@ MUTANTS = (
         "top_p_of_the_whole_row",
         "the nucleus is not of the renormalised top-k",
         "FLT-1",
+        "FLT-3",
         filtered=_top_p_of_the_whole_row,
     ),
     rules("filtered_not_renormalised", "what was cut still counts", "FLT-1", "LGP-1", law=_unnormalised),

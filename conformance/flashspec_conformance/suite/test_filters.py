@@ -106,7 +106,7 @@ def test_each_target_row_has_a_mask_of_its_own(subject: Subject, layout: str) ->
     assert got.tokens.tolist() == [[33, 5, 38], [34, 6, 39]]
 
 
-@pytest.mark.clause("FLT-1")
+@pytest.mark.clause("FLT-1", "FLT-3")
 @pytest.mark.needs("filter:top_k", "filter:top_p")
 @pytest.mark.parametrize("temperature", [0.7, 1.3])
 def test_top_p_acts_on_the_renormalised_top_k(subject: Subject, temperature: float) -> None:
