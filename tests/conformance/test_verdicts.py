@@ -163,7 +163,7 @@ def _without_date(folder: Path, name: str) -> str:
     ("backend", "selected"),
     [
         (f"{FAKES}:greedy_only", ()),
-        ("flashspec_conformance.mutants:zoo.inverted_ratio", ("--clauses", "ACC-1,LAW-1")),
+        ("flashspec_conformance.mutants:zoo.no_residual", ("--clauses", "RES-1,LAW-1")),
         (f"{FAKES}:crashing", ("--clauses", "LAY-3")),
     ],
     ids=["sound", "wrong", "crashing"],
