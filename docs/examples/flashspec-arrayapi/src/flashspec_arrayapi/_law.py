@@ -8,7 +8,8 @@ from flashspec.contract import Sampling, Status
 from flashspec_arrayapi._namespace import Array, adopt, bits, column, ids, pick, xp
 
 _FAR = 1e290
-"""More temperatures than this below the maximum count as this many, so that no quotient overflows."""
+"""More temperatures than this below the maximum count as this many, so that no quotient
+of a temperature below 1 overflows."""
 
 
 @attrs.frozen(eq=False)
@@ -99,8 +100,8 @@ def _scaled(rows: Array, top: Array, temperature: Array) -> Array:
     # implements: TMP-1, SMX-1
     t = column(xp.where(temperature > 0, temperature, 1.0))
     half = rows / 2 - top[..., None] / 2
-    near = half >= -_FAR * t
-    return xp.where(rows == -xp.inf, -xp.inf, 2 * (xp.where(near, half, -_FAR * t) / t))
+    floor = xp.where(t < 1, -_FAR * xp.where(t < 1, t, 1.0), -xp.inf)
+    return xp.where(rows == -xp.inf, -xp.inf, 2 * (xp.where(half >= floor, half, floor) / t))
 
 
 def _cut(rows: Array, given: Knobs) -> tuple[Array, Array, Array, Array]:
