@@ -42,15 +42,19 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[U3
     return c0, c1, c2, c3
 
 
-def block(stream: Stream, domain: int, index: Any) -> tuple[U32, U32, U32, U32]:
-    """The four words of each request at places ``index`` (``[B]`` or, broadcast, ``[B, n]``)."""
-    # implements: RNG-3
+def block(stream: Stream, domain: int, index: Any, steps: Any = 0) -> tuple[U32, U32, U32, U32]:
+    """The four words of each request at places ``index`` (``[B]`` or, broadcast, ``[B, n]``).
+
+    ``steps`` moves the position on, modulo 2**32; it broadcasts against ``index`` (clause PTH-3).
+    """
+    # implements: RNG-3, PTH-3
     seed = np.asarray(stream.seed, np.uint64)
     position, sequence = np.asarray(stream.position, np.uint32), np.asarray(stream.sequence, np.uint32)
     index = np.asarray(index, np.uint32)
     if index.ndim == 2:
         seed, position, sequence = seed[:, None], position[:, None], sequence[:, None]
-    return philox((index, position, sequence, np.uint32(domain)), (seed & _LOW, seed >> _32))
+    moved = ((position.astype(np.uint64) + np.asarray(steps, np.uint64)) & _LOW).astype(np.uint32)
+    return philox((index, moved, sequence, np.uint32(domain)), (seed & _LOW, seed >> _32))
 
 
 def coins(stream: Stream, domain: int, index: Any) -> U32:
@@ -59,20 +63,10 @@ def coins(stream: Stream, domain: int, index: Any) -> U32:
     return block(stream, domain, index)[0]
 
 
-def bits(stream: Stream, domain: int, index: Any) -> U64:
-    """uint64 sampling integers: word 0 is the low half, word 1 the high half (RNG-2)."""
+def bits(stream: Stream, domain: int, index: Any, steps: Any = 0) -> U64:
+    """uint64 sampling integers: word 0 is the low half, word 1 the high half (RNG-2); ``steps`` as in :func:`block`."""
     # implements: RNG-2
-    low, high, _, _ = block(stream, domain, index)
-    return low.astype(np.uint64) | (high.astype(np.uint64) << _32)
-
-
-def bits_along(stream: Stream, domain: int, steps: Any) -> U64:
-    """The sampling integers ``[B, n]`` of place 0 at positions ``position + steps`` (mod 2**32), ``steps [n]``."""
-    # implements: PTH-3
-    position = np.asarray(stream.position, np.uint32).astype(np.uint64)[:, None]
-    moved = ((position + np.asarray(steps, np.uint64)) & _LOW).astype(np.uint32)
-    seed, sequence = np.asarray(stream.seed, np.uint64)[:, None], np.asarray(stream.sequence, np.uint32)[:, None]
-    low, high, _, _ = philox((0, moved, sequence, np.uint32(domain)), (seed & _LOW, seed >> _32))
+    low, high, _, _ = block(stream, domain, index, steps)
     return low.astype(np.uint64) | (high.astype(np.uint64) << _32)
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from flashspec.contract import NO_TOKEN, Domain, Proposal, Sampling, Status, Stream, Uniforms
-from flashspec.rng import bits, bits_along, coins, unit32, unit64
+from flashspec.rng import bits, coins, unit32, unit64
 from flashspec_numpy._law import Law, fault, law, params
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-F64 = npt.NDArray[np.float64]
+UNREAD = math.nan
+"""The accept uniform where no coins are: methods and requests that flip none never read it."""
 
 
 @attrs.frozen(eq=False)
@@ -67,6 +66,30 @@ class Outcome:
     status: Status
 
 
+Step = Callable[[Request, int, int, Law], tuple[int, bool, Status]]
+"""``(request, place, draft, law of the row)`` to its token, whether the draft was accepted, and status bits."""
+
+
+def row_by_row(request: Request, step: Step) -> Outcome:
+    """Emit the tokens of the rows up to the first whose draft is not accepted; rows behind it are not read."""
+    # implements: ACC-3, BON-2, LAY-3, STS-3
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    status = Status.OK
+    for place in range(len(request.rows)):
+        target = request.law(place)
+        if isinstance(target, Status):
+            return Outcome(tokens, logprobs, place, status | target)
+        draft, unread = request.draft(place)
+        token, accepted, noted = step(request, place, draft, target)
+        status |= unread | noted
+        tokens.append(token)
+        logprobs.append(float(target.logs[token]))
+        if not accepted:
+            return Outcome(tokens, logprobs, place, status)
+    return Outcome(tokens, logprobs, len(tokens), status)
+
+
 def randomness(
     source: Stream | Uniforms, longest: int, method: str
 ) -> tuple[Callable[[int, int], float], Callable[[int, int, Domain], float]]:
@@ -75,13 +98,14 @@ def randomness(
     if isinstance(source, Uniforms):
         accept, integers = source.accept, source.sampling
         return (
-            lambda b, j: float(unit32(accept[b, j] if accept is not None else 0)),
+            lambda b, j: float(unit32(accept[b, j])) if accept is not None else UNREAD,
             lambda b, j, _: float(unit64(integers[b, j])),
         )
-    places = np.arange(longest + 1)
-    table = unit32(coins(source, Domain.ACCEPT, places[None, :]))
-    drawn = {d: unit64(bits(source, d, places[None, :])) for d in (Domain.RESIDUAL, Domain.BONUS)}
+    places = np.arange(longest + 1)[None, :]
     if method == "path":
         # implements: PTH-3
-        drawn[Domain.BONUS] = unit64(bits_along(source, Domain.BONUS, places))
+        along = unit64(bits(source, Domain.BONUS, np.zeros_like(places), places))
+        return lambda b, j: UNREAD, lambda b, j, _: float(along[b, j])
+    table = unit32(coins(source, Domain.ACCEPT, places))
+    drawn = {d: unit64(bits(source, d, places)) for d in (Domain.RESIDUAL, Domain.BONUS)}
     return lambda b, j: float(table[b, j]), lambda b, j, domain: float(drawn[domain][b, j])

@@ -10,27 +10,12 @@ from flashspec.contract import NO_TOKEN, Domain, Status
 from flashspec_numpy._draw import inverse_cdf
 from flashspec_numpy._law import Law
 from flashspec_numpy._proposal import DraftLaw, draft_law
-from flashspec_numpy._request import Outcome, Request
+from flashspec_numpy._request import Outcome, Request, row_by_row
 
 
 def judge_token(request: Request) -> Outcome:
     """Accept the leading run of drafts, then emit one more token from the row after it."""
-    # implements: ACC-3, BON-2, LAY-3, STS-3
-    tokens: list[int] = []
-    logprobs: list[float] = []
-    status = Status.OK
-    for place in range(len(request.rows)):
-        target = request.law(place)
-        if isinstance(target, Status):
-            return Outcome(tokens, logprobs, place, status | target)
-        draft, unread = request.draft(place)
-        token, accepted, noted = _step(request, place, draft, target)
-        status |= unread | noted
-        tokens.append(token)
-        logprobs.append(float(target.logs[token]))
-        if not accepted:
-            return Outcome(tokens, logprobs, place, status)
-    return Outcome(tokens, logprobs, len(tokens), status)
+    return row_by_row(request, _step)
 
 
 def _step(request: Request, place: int, draft: int, target: Law) -> tuple[int, bool, Status]:

@@ -43,10 +43,15 @@ def _first(masses: Tensor, edges: Tensor, threshold: Tensor) -> Tensor:
 
 def draw_one(masses: F64, uniform: float) -> int:
     """The place drawn from one row of masses on the host; -1 if there is no mass."""
-    # implements: SMP-1, SMP-3
-    full = masses.size - masses.size % TILE
-    sums = np.append(masses[:full].reshape(-1, TILE).sum(1), masses[full:].sum())
-    return draw_tile(sums, lambda start, stop: masses[start:stop], uniform)
+    return draw_tile(tile_sums(masses), lambda start, stop: masses[start:stop], uniform)
+
+
+def tile_sums(values: npt.NDArray[np.float32] | F64) -> F64:
+    """Float64 sums over the tiles of a row."""
+    # implements: SMP-3
+    full = values.size - values.size % TILE
+    whole = values[:full].reshape(-1, TILE).sum(1, dtype=np.float64)
+    return whole if full == values.size else np.append(whole, values[full:].sum(dtype=np.float64))
 
 
 def draw_tile(sums: F64, inside_of: Callable[[int, int], F64], uniform: float) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from flashspec.contract import NO_TOKEN, Array, Domain, Proposal, Sampling, Status, Stream, Uniforms
 from flashspec_torch._carry import on_host
 from flashspec_torch._draw import draw_one, draw_tile
-from flashspec_torch._host_law import Law, given, law, masses, part
+from flashspec_torch._host_law import Law, given, law, log_probability, masses, part
 from flashspec_torch._philox import philox_block
 
 Coin: TypeAlias = Callable[[int, int], float]
@@ -58,6 +58,30 @@ class Outcome:
     logprobs: list[float]
     accepted: int
     status: Status
+
+
+Step: TypeAlias = Callable[[Call, int, int, int, Law], tuple[int, bool, Status]]
+"""``(call, request, place, draft, law of the row)`` to its token, whether the draft was accepted, and status bits."""
+
+
+def row_by_row(call: Call, request: int, step: Step) -> Outcome:
+    """Emit the tokens of the rows up to the first whose draft is not accepted; rows behind it are not read."""
+    # implements: ACC-3, BON-2, LAY-3, STS-3
+    status = Status.OK
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    for place in range(call.rows[request].shape[0]):
+        target = call.law(request, place)
+        if isinstance(target, Status):
+            return Outcome(tokens, logprobs, place, status | target)
+        draft, unread = call.draft(request, place)
+        token, accepted, noted = step(call, request, place, draft, target)
+        status |= unread | noted
+        tokens.append(token)
+        logprobs.append(log_probability(target, token))
+        if not accepted:
+            return Outcome(tokens, logprobs, place, status)
+    return Outcome(tokens, logprobs, len(tokens), status)
 
 
 def stream_block(stream: Stream, request: int, domain: int, index: int, step: int = 0) -> tuple[int, int, int, int]:

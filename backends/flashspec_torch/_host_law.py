@@ -15,8 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from flashspec.contract import TILE, Sampling, Status
+from flashspec.contract import Sampling, Status
 from flashspec_torch._carry import unpacked
+from flashspec_torch._draw import tile_sums
 
 Row: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 F64: TypeAlias = npt.NDArray[np.float64]
@@ -111,14 +112,6 @@ def law(row: Tensor, what: Given) -> Law | Status:
         last = logits.size - 1
         return Law(logits, what.temperature, top, float(tiles.sum()), -math.inf, last, tiles=tiles)
     return _filtered(logits, top, what)
-
-
-def tile_sums(values: Row) -> F64:
-    """Float64 sums over the tiles of a row."""
-    # implements: SMP-3
-    full = values.size - values.size % TILE
-    whole = values[:full].reshape(-1, TILE).sum(1, dtype=np.float64)
-    return whole if full == values.size else np.append(whole, values[full:].sum(dtype=np.float64))
 
 
 def _rough(logits: Row, top: float, what: Given) -> Row:

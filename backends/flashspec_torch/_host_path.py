@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from flashspec.contract import Domain, Status
-from flashspec_torch._host_call import Call, Outcome, draw_law
-from flashspec_torch._host_law import log_probability
+from flashspec_torch._host_call import Call, Outcome, draw_law, row_by_row
+from flashspec_torch._host_law import Law
 
 
 def judge_path(call: Call, request: int) -> Outcome:
     """Emit what plain sampling would; drafts only say how far the rows can be used."""
+    return row_by_row(call, request, _step)
+
+
+def _step(call: Call, request: int, place: int, draft: int, target: Law) -> tuple[int, bool, Status]:
+    """The token of row ``place`` and whether it is the draft."""
     # implements: PTH-1, PTH-2
-    status = Status.OK
-    tokens: list[int] = []
-    logprobs: list[float] = []
-    for place in range(call.rows[request].shape[0]):
-        target = call.law(request, place)
-        if isinstance(target, Status):
-            return Outcome(tokens, logprobs, place, status | target)
-        draft, unread = call.draft(request, place)
-        status |= unread
-        tokens.append(draw_law(target, call.integer(request, place, Domain.BONUS)))
-        logprobs.append(log_probability(target, tokens[-1]))
-        if tokens[-1] != draft:
-            return Outcome(tokens, logprobs, place, status)
-    return Outcome(tokens, logprobs, len(tokens), status)
+    token = draw_law(target, call.integer(request, place, Domain.BONUS))
+    return token, token == draft, Status.OK

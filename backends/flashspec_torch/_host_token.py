@@ -6,35 +6,19 @@ import math
 
 from flashspec.contract import NO_TOKEN, Domain, Status
 from flashspec_torch._draw import draw_one
-from flashspec_torch._host_call import Call, Outcome, draw_law, kept_id
+from flashspec_torch._host_call import Call, Outcome, draw_law, kept_id, row_by_row
 from flashspec_torch._host_law import Law, log_probability
 from flashspec_torch._host_proposal import Judge, judge, residual
 
 
 def judge_token(call: Call, request: int) -> Outcome:
     """Accept the leading run of one request's drafts, then emit one more token."""
-    # implements: ACC-3, BON-2, LAY-3, STS-3
-    status = Status.OK
-    tokens: list[int] = []
-    logprobs: list[float] = []
-    greedy = float(call.sampling.temperature[request]) == 0
-    for place in range(call.rows[request].shape[0]):
-        target = call.law(request, place)
-        if isinstance(target, Status):
-            return Outcome(tokens, logprobs, place, status | target)
-        draft, unread = call.draft(request, place)
-        token, accepted, noted = _step(call, request, place, draft, target, greedy)
-        status |= unread | noted
-        tokens.append(token)
-        logprobs.append(log_probability(target, token))
-        if not accepted:
-            return Outcome(tokens, logprobs, place, status)
-    return Outcome(tokens, logprobs, len(tokens), status)
+    return row_by_row(call, request, _step)
 
 
-def _step(call: Call, request: int, place: int, draft: int, target: Law, greedy: bool) -> tuple[int, bool, Status]:
+def _step(call: Call, request: int, place: int, draft: int, target: Law) -> tuple[int, bool, Status]:
     """The token of row ``place``, whether it is the accepted draft, and status bits."""
-    if greedy:
+    if float(call.sampling.temperature[request]) == 0:
         # implements: GRD-1
         return target.cut_id, target.cut_id == draft, Status.OK
     if draft == NO_TOKEN:

@@ -54,7 +54,10 @@ def _main(arguments: Sequence[str] | None) -> int:
     if sys.stdout is None:
         raise OSError("standard output is closed; nothing was run")
     given = parser().parse_args(arguments)
+    from flashspec_conformance.commands.output import check_outputs
+
     try:
+        check_outputs(given)
         return int(importlib.import_module(COMMANDS[given.command]).run(given))
     except FlashSpecError as error:
         if isinstance(error, OSError):

@@ -7,17 +7,14 @@ limit, so that a subject that hangs, crashes or raises fails that check, and the
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib
 import json
 import os
-import platform
 import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +23,7 @@ import attrs
 from flashspec.errors import ContractError, unknown_name
 from flashspec_conformance import SUITE_VERSION, report
 from flashspec_conformance.child import die_with_parent
+from flashspec_conformance.commands.output import emit, json_option
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not-applicable"
 SCHEMA = Path(__file__).with_name("checklist.schema.json")
@@ -170,26 +168,10 @@ def build(noun: str, target: str, kind: str, outcomes: Sequence[Outcome], whole:
         "kind": kind,
         "suite_version": SUITE_VERSION,
         "verdict": report.NOT_CONFORMANT if failed else good,
-        "header": header(),
+        "header": report.surroundings(),
         "selection": "whole" if whole else "partial",
         "checks": [attrs.asdict(outcome) for outcome in outcomes],
         "complete": True,
-    }
-
-
-def header() -> dict[str, Any]:
-    """When and with which versions the run took place."""
-    versions = {}
-    for name in report.LIBRARIES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "versions": versions,
     }
 
 
@@ -198,17 +180,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="ID,...", help="only these checks; the verdict stays open")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="for each check (default: 120)")
     parser.add_argument("--list", action="store_true", help="list the checks and what each one means, run nothing")
-    parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="JSON to FILE, or to stdout without one")
-
-
-def emit(given: argparse.Namespace, value: dict[str, Any], lines: list[str]) -> None:
-    """JSON to stdout instead of the lines, or to a file beside them."""
-    if given.json == "-":
-        print(report.text(value), end="")
-        return
-    if given.json is not None:
-        report.write(Path(given.json), value)
-    print("\n".join(lines))
+    json_option(parser)
 
 
 def told(noun: str, value: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import datetime
 import json
 import os
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,18 @@ class Outcome:
 
 def header(outcome: Outcome) -> dict[str, Any]:
     """When, with which versions and on which device the run took place."""
+    where = surroundings()
+    versions = where.pop("versions")
+    return {**where, "device": outcome.device, "versions": versions, "capabilities": list(outcome.declared)}
+
+
+def surroundings(libraries: Sequence[str] = LIBRARIES) -> dict[str, Any]:
+    """The head of every report: date, interpreter, platform, and the versions of the libraries that are installed."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "device": outcome.device,
-        "versions": {name: version for name in LIBRARIES if (version := _version(name))},
-        "capabilities": list(outcome.declared),
+        "versions": {name: version for name in libraries if (version := _version(name))},
     }
 
 

@@ -13,7 +13,7 @@ import attrs
 from flashspec import selectors
 from flashspec.cli import figures, output
 from flashspec.cli.faults import UsageError
-from flashspec.cli.simulate import check_plot
+from flashspec.cli.simulate import check_plot, span
 from flashspec.cli.wiring import Wiring
 from flashspec.selectors import trace
 from flashspec.selectors.replay import Replayed, replay_all
@@ -91,13 +91,9 @@ def table(rows: list[dict[str, Any]]) -> Any:
             r["over_plain"],
             r["best_fixed"],
             r["percent_of_best_fixed"],
-            _span(r["percent_of_best_fixed_ci95"]),
+            span(r["percent_of_best_fixed_ci95"]),
             r["percent_of_oracle"],
         )
         for r in rows
     ]
     return output.table("Replay", columns, lines)
-
-
-def _span(interval: list[float] | None) -> str:
-    return "-" if interval is None else f"{interval[0]:.1f} to {interval[1]:.1f}"

@@ -158,12 +158,13 @@ def table(rows: list[dict[str, Any]]) -> Any:
     """The results for people."""
     columns = ("selector", "mean regret", "95 % interval", "p95", "max", "% of oracle")
     lines = [
-        (r["selector"], r["mean_regret"], _span(r["ci95"]), r["p95"], r["max"], r["percent_of_oracle"]) for r in rows
+        (r["selector"], r["mean_regret"], span(r["ci95"]), r["p95"], r["max"], r["percent_of_oracle"]) for r in rows
     ]
     return output.table(f"{rows[0]['env']}, {rows[0]['seeds']} seeds", columns, lines)
 
 
-def _span(interval: list[float] | None) -> str:
+def span(interval: list[float] | None) -> str:
+    """An interval for people."""
     return "-" if interval is None else f"{interval[0]:.1f} to {interval[1]:.1f}"
 
 

@@ -17,8 +17,7 @@ from flashspec.contract import Sampling, Stream
 from flashspec.decoding.request import Request
 from flashspec.decoding.step import Engine
 from flashspec.drafts.protocol import Drafter
-
-SCHEMA = 1
+from flashspec.selectors.trace import SCHEMA
 
 
 @attrs.frozen(eq=False)

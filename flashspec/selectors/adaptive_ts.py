@@ -47,6 +47,13 @@ class MixtureState:
     """``[..., R, M]``, sums to 1 over R."""
 
 
+def reweighted(state: MixtureState, share: float, x: F64) -> F64:
+    """``[..., R, M]``: weights of the rates after reward x, by how each predicted it, with a fixed share."""
+    mean = (state.success + 1.0) / (state.success + state.failure + 2.0)
+    w = state.weight * (x * mean + (1.0 - x) * (1.0 - mean))
+    return np.asarray((1.0 - share) * w / w.sum(-2, keepdims=True) + share / state.weight.shape[-2])
+
+
 def update_rates(state: MixtureState, options: Options, arm: I64, x: F64) -> MixtureState:
     """One reward: reweight the played arm's rates by how they predicted x, then count; others decay."""
     rate = np.array(options.rates)[:, None]  # [R, 1]
@@ -54,9 +61,7 @@ def update_rates(state: MixtureState, options: Options, arm: I64, x: F64) -> Mix
     played = (np.arange(len(state.arms)) == arm[..., None])[..., None, :]  # [..., 1, M]
     slow = (state.weight[..., :1, :] * played).sum(-1, keepdims=True)
     others = options.phi * np.where(slow < options.threshold, options.drop, 1.0)
-    mean = (state.success + 1.0) / (state.success + state.failure + 2.0)
-    w = state.weight * (x * mean + (1.0 - x) * (1.0 - mean))
-    w = (1.0 - options.share) * w / w.sum(-2, keepdims=True) + options.share / len(options.rates)
+    w = reweighted(state, options.share, x)
     return MixtureState(
         state.arms,
         np.where(played, rate * state.success + x, others * state.success),

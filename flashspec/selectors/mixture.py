@@ -15,7 +15,7 @@ import numpy as np
 
 from flashspec.errors import ContractError
 from flashspec.selectors import choice, counterfactual, drawn
-from flashspec.selectors.adaptive_ts import MixtureState, posterior
+from flashspec.selectors.adaptive_ts import MixtureState, posterior, reweighted
 from flashspec.selectors.types import F64, I64, Arms, Bools, Key, Observation, Selector, floats
 
 
@@ -35,9 +35,7 @@ def observe(state: MixtureState, options: Options, x: F64, known: Bools) -> Mixt
     """Tables after rewards ``[..., M]`` of the arms that are ``known``, ``[..., M]``; the others stay."""
     rate = np.array(options.rates)[:, None]
     x, known = x[..., None, :], known[..., None, :]
-    mean = (state.success + 1.0) / (state.success + state.failure + 2.0)
-    w = state.weight * (x * mean + (1.0 - x) * (1.0 - mean))
-    w = (1.0 - options.share) * w / w.sum(-2, keepdims=True) + options.share / len(options.rates)
+    w = reweighted(state, options.share, x)
     return MixtureState(
         state.arms,
         np.where(known, rate * state.success + x, state.success),

@@ -20,6 +20,12 @@ from flashspec_conformance import SUITE_VERSION, checklist
 from flashspec_conformance.drafters import subject
 from flashspec_conformance.drafters.mutants import ZOO
 from flashspec_conformance.drafters.suite import CHECKS
+from tests.conformance.checklists import (
+    assert_every_check_fails_some_mutant,
+    assert_passes,
+    assert_reports_follow_their_schema,
+    survived,
+)
 
 if TYPE_CHECKING:
     from tests.conformance.conftest import Command
@@ -74,40 +80,25 @@ def needs_weights(context: Any, argument: str) -> Any:
 @pytest.mark.parametrize("name", ["ngram", "ngram:5", "suffix", "model", "model:target", f"{HERE}:repeat"])
 def test_every_drafter_that_needs_no_weights_passes_every_check(name: str) -> None:
     """Ours and a third party's; only the checks of the other kind do not apply."""
-    judged = subject.load(name)
-    outcomes = [checklist.judge(check, judged) for check in CHECKS]
-    assert [o for o in outcomes if o.verdict == checklist.FAIL] == []
-    left_out = {o.id for o in outcomes if o.verdict == checklist.NOT_APPLICABLE}
-    assert left_out == {c.id for c in CHECKS if c.kind not in ("", judged.kind)}
+    assert_passes(subject.load(name), CHECKS)
 
 
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_every_mutant_is_failed_by_the_checks_that_it_names(name: str) -> None:
     """Each named check finds the fault by itself."""
     mutant = ZOO[name]
-    judged = subject.of(mutant.factory, equal=mutant.equal)
-    survived = [i for i in mutant.killed_by if checklist.judge(BY_ID[i], judged).verdict != checklist.FAIL]
-    assert not survived, f"{name} ({mutant.fault}) passes {survived}"
+    passes = survived(subject.of(mutant.factory, equal=mutant.equal), mutant.killed_by, CHECKS)
+    assert not passes, f"{name} ({mutant.fault}) passes {passes}"
 
 
 def test_reports_follow_their_schema() -> None:
     """Checked with jsonschema where it is installed."""
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema")
-    schema = json.loads(checklist.SCHEMA.read_text(encoding="utf-8"))
-    outcomes = [checklist.Outcome(check.id, verdict) for check, verdict in zip(CHECKS, ("pass", "fail"), strict=False)]
-    built = checklist.build("drafter", "name", "free", outcomes, whole=True)
-    jsonschema.validate(built, schema)
-    changes: tuple[dict[str, Any], ...] = ({"complete": False}, {"checks": []}, {"kind": "fast"})
-    for change in changes:
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**built, **change}, schema)
+    assert_reports_follow_their_schema("drafter", "free", CHECKS)
 
 
 def test_every_check_fails_some_mutant() -> None:
     """A check that nothing fails shows nothing; there are at least ten mutants."""
-    killers = {name for mutant in ZOO.values() for name in mutant.killed_by}
-    assert killers == set(BY_ID)
-    assert len(ZOO) >= 10
+    assert_every_check_fails_some_mutant(ZOO, CHECKS, 10)
 
 
 def test_a_conformant_drafter_gives_a_whole_report(conformance: Command, tmp_path: Path) -> None:

@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from flashspec.selectors import Selector, get
+from flashspec.selectors import ONE_DRAFT, Selector, get, names
 from flashspec_conformance import SUITE_VERSION, checklist
 from flashspec_conformance.selectors import subject
 from flashspec_conformance.selectors.mutants import ZOO
 from flashspec_conformance.selectors.suite import CHECKS
+from tests.conformance.checklists import (
+    assert_every_check_fails_some_mutant,
+    assert_passes,
+    assert_reports_follow_their_schema,
+    survived,
+)
 
 if TYPE_CHECKING:
     from tests.conformance.conftest import Command
 
-OURS = ("fixed", "fixed:ngram/4", "random", "ucb1", "thompson", "adaptive_ts", "hazard_ts", "cht")
+OURS = (*(name for name in names() if name not in ONE_DRAFT), "fixed:ngram/4", *(f"{rule}:ngram" for rule in ONE_DRAFT))
 BY_ID = {check.id: check for check in CHECKS}
 
 
@@ -58,40 +64,25 @@ HERE = "tests.conformance.test_selector_suite"
 @pytest.mark.parametrize("name", OURS)
 def test_every_shipped_selector_passes_every_check(name: str) -> None:
     """Nothing fails, and only the checks of the other kind do not apply."""
-    judged = subject.load(name)
-    outcomes = [checklist.judge(check, judged) for check in CHECKS]
-    assert [o for o in outcomes if o.verdict == checklist.FAIL] == []
-    left_out = {o.id for o in outcomes if o.verdict == checklist.NOT_APPLICABLE}
-    assert left_out == {c.id for c in CHECKS if c.kind not in ("", judged.kind)}
+    assert_passes(subject.load(name), CHECKS)
 
 
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_every_mutant_is_failed_by_the_checks_that_it_names(name: str) -> None:
     """Each named check finds the fault by itself."""
     mutant = ZOO[name]
-    judged = subject.of(mutant.build)
-    survived = [i for i in mutant.killed_by if checklist.judge(BY_ID[i], judged).verdict != checklist.FAIL]
-    assert not survived, f"{name} ({mutant.fault}) passes {survived}"
+    passes = survived(subject.of(mutant.build), mutant.killed_by, CHECKS)
+    assert not passes, f"{name} ({mutant.fault}) passes {passes}"
 
 
 def test_reports_follow_their_schema() -> None:
     """Checked with jsonschema where it is installed."""
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema")
-    schema = json.loads(checklist.SCHEMA.read_text(encoding="utf-8"))
-    outcomes = [checklist.Outcome(check.id, verdict) for check, verdict in zip(CHECKS, ("pass", "fail"), strict=False)]
-    built = checklist.build("selector", "name", "plain", outcomes, whole=True)
-    jsonschema.validate(built, schema)
-    changes: tuple[dict[str, Any], ...] = ({"complete": False}, {"checks": []}, {"kind": "fast"})
-    for change in changes:
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**built, **change}, schema)
+    assert_reports_follow_their_schema("selector", "plain", CHECKS)
 
 
 def test_every_check_fails_some_mutant() -> None:
     """A check that nothing fails shows nothing; there are at least fourteen mutants."""
-    killers = {name for mutant in ZOO.values() for name in mutant.killed_by}
-    assert killers == set(BY_ID)
-    assert len(ZOO) >= 14
+    assert_every_check_fails_some_mutant(ZOO, CHECKS, 14)
 
 
 def test_every_check_says_in_a_sentence_what_it_means() -> None:

@@ -15,17 +15,19 @@ def json_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", nargs="?", const="-", metavar="FILE", help="JSON to FILE, or to stdout without one")
 
 
-def check_output(option: str, path: str | Path | None) -> None:
-    """Refuse a file that cannot be written, before anything is run.
+def check_outputs(given: argparse.Namespace) -> None:
+    """Refuse files that cannot be written, before anything is run.
 
     Raises:
-        ContractError: its folder does not exist, or it is a folder itself.
+        ContractError: a folder that does not exist, or a file that is a folder itself; it names the option.
     """
-    if path is None or path == "-":
-        return
-    file = Path(path).absolute()
-    if file.is_dir() or not file.parent.is_dir():
-        raise ContractError(f"{option} is {path}; allowed: a file in a folder that exists")
+    for option in ("json", "junit", "markdown"):
+        path = vars(given).get(option)
+        if path is None or path == "-":
+            continue
+        file = Path(path).absolute()
+        if file.is_dir() or not file.parent.is_dir():
+            raise ContractError(f"--{option} is {path}; allowed: a file in a folder that exists")
 
 
 def emit(given: argparse.Namespace, value: dict[str, Any], lines: list[str]) -> None:

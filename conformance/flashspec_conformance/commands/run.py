@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flashspec_conformance.commands.output import check_output, emit, json_option
+from flashspec_conformance.commands.output import emit, json_option
 
 EPILOG = (
     "exit status: 0 conformant (or the part asked for passed), 1 not conformant or cut short, 2 usage, 130 interrupted"
@@ -68,8 +68,6 @@ def run(given: argparse.Namespace) -> int:
     job = runner.Job(
         given.backend, given.device, given.clauses, version, given.timeout, given.test_timeout, expected
     )
-    for option, path in (("--json", given.json), ("--junit", given.junit)):
-        check_output(option, path)
     with heeding_termination():
         outcome = runner.execute(job)
         result = report.build(outcome)

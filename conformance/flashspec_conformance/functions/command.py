@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from flashspec.errors import ContractError
+from flashspec_conformance.commands.output import emit, json_option
 
 FEWEST = 2000
 """Draws below which the counted law says next to nothing."""
@@ -21,7 +21,7 @@ def add_parser(commands: Any) -> None:
     command.add_argument("--function", required=True, metavar="module:attr", help="a callable, or a Function")
     command.add_argument("--reseed", metavar="module:attr", help="seeds a function that draws by itself")
     command.add_argument("--draws", type=int, default=20_000, metavar="N", help="where the law is counted (20000)")
-    command.add_argument("--json", nargs="?", const="-", metavar="FILE", help="JSON to FILE, or to stdout without one")
+    json_option(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,7 +30,6 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ContractError, BackendUnavailable: the function cannot be judged.
     """
-    from flashspec_conformance import report as files
     from flashspec_conformance.functions import report
     from flashspec_conformance.functions.function import load
     from flashspec_conformance.functions.judge import judge
@@ -39,10 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
         raise ContractError(f"--draws is {arguments.draws}; allowed: at least {FEWEST}")
     function = load(arguments.function, arguments.reseed)
     value = report.build(function, judge(function, arguments.draws), arguments.draws)
-    if arguments.json == "-":
-        print(files.text(value), end="")
-    else:
-        if arguments.json is not None:
-            files.write(Path(arguments.json), value)
-        print("\n".join(report.lines(value)))
+    emit(arguments, value, report.lines(value))
     return 0 if value["verdict"] == "pass" else 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import platform
-from importlib import metadata
 from typing import Any
 
 import attrs
@@ -14,6 +11,7 @@ from flashspec_conformance.clauses import spec_version
 from flashspec_conformance.functions.counting import FALSE_ALARM, POWER
 from flashspec_conformance.functions.function import Function
 from flashspec_conformance.functions.judge import Judgement
+from flashspec_conformance.report import surroundings
 
 LIBRARIES = ("numpy", "scipy", "torch", "triton", "flashspec")
 
@@ -27,10 +25,7 @@ def build(function: Function, judgement: Judgement, draws: int) -> dict[str, Any
         "suite_version": SUITE_VERSION,
         "verdict": "pass" if judgement.passed else "fail",
         "header": {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "versions": _versions(),
+            **surroundings(LIBRARIES),
             "randomness": function.randomness,
             "kinds": sorted(function.kinds),
             "rows": function.rows,
@@ -44,16 +39,6 @@ def build(function: Function, judgement: Judgement, draws: int) -> dict[str, Any
         "observed": {"draft with p = q = 0": judgement.observed},
         "complete": True,
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def lines(value: dict[str, Any]) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 
@@ -14,19 +12,11 @@ from flashspec_conformance import build, generate
 from flashspec_conformance.build import knobs_sampling
 from flashspec_conformance.case import Case, HostVerdict, Knobs
 from flashspec_conformance.compare import Tally, check
+from flashspec_conformance.guard import arrays
 from flashspec_conformance.probes import coin, flat, request
 from flashspec_conformance.subject import Subject
 
 FIELDS = ("tokens", "num_accepted", "num_emitted", "status", "logprobs")
-
-
-def arrays(value: Any) -> Iterator[Any]:
-    """The arrays inside a frozen value of the contract, in the order of its fields."""
-    if attrs.has(type(value)):
-        for field in attrs.fields(type(value)):
-            yield from arrays(getattr(value, field.name))
-    elif value is not None and not isinstance(value, str | int):
-        yield value
 
 
 def snapshot(subject: Subject, value: Any) -> list[bytes]:
