@@ -12,5 +12,6 @@ from flashspec_triton._backend import TritonBackend as TritonBackend
 from flashspec_triton._backend import backend as backend
 from flashspec_triton._backend import interpreted as interpreted
 from flashspec_triton._backend import poisoned as poisoned
+from flashspec_triton._backend import uncopied as uncopied
 
-__all__ = ["TritonBackend", "backend", "interpreted", "poisoned"]
+__all__ = ["TritonBackend", "backend", "interpreted", "poisoned", "uncopied"]

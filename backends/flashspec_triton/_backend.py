@@ -34,7 +34,7 @@ from flashspec.contract import (
 )
 from flashspec.errors import CapabilityError, ContractError
 from flashspec_triton._join import join, owned
-from flashspec_triton._launch import drafted, judge, laws_of, matrix
+from flashspec_triton._launch import drafted, drawn, judge, matrix, noise
 from flashspec_triton._tensors import tensor
 from flashspec_triton.kernels import args
 
@@ -76,6 +76,9 @@ class TritonBackend:
     capabilities: Capabilities = CAPABILITIES
     poison: bool = False
     """Fill scratch and outputs with junk before the kernels run: a test of who writes what."""
+    copies: bool = True
+    """Whether the record of ``sample`` has its own copy of the logits (clause PUR-1). Without it the record is the
+    caller's rows, half the bytes: for callers that leave them as they are until ``verify`` has returned."""
 
     def asarray(self, values: npt.NDArray[Any], dtype: str, device: str = "cpu") -> Array:
         """A tensor with a copy of ``values``."""
@@ -104,20 +107,20 @@ class TritonBackend:
             source, domain, index = randomness.stream, randomness.domain, randomness.index
         else:
             source, domain, index = randomness, Domain.BONUS, 0
-        copy = torch.empty((batch, 1, rows.shape[1]), dtype=rows.dtype, device=rows.device)
-        none = torch.empty((batch, 0), dtype=torch.int64, device=rows.device)
+        # implements: PUR-1
+        copy = torch.empty((batch, 1, rows.shape[1]), dtype=rows.dtype, device=rows.device) if self.copies else None
         if batch == 0:
-            verdict, record = _nothing(none), [torch.empty((0, 1), device=rows.device, dtype=d) for d in _STATISTICS]
+            record = args.Laws(*(torch.empty((0, 1), device=rows.device, dtype=d) for d in _STATISTICS))
+            logprobs, tokens = record.mass[:, 0], record.cut_id[:, 0]
+            status = tokens.clone()
         else:
             m = matrix(rows[:, None], None, batch, 1, sampling, self.poison)
-            record = list(laws_of(m))
-            found = args.Laws(*record)
-            verdict = judge(m, drafted(none, OneHot(), self.poison), source, domain, index, found, copy=copy)
+            tokens, logprobs, status, record = drawn(m, noise(source, rows.device), domain, index, copy)
         # implements: PRP-7
         stats = RowStats(*record)
         mask = None if sampling.allowed is None else tensor(sampling.allowed, rows.device, torch.int32).clone()
-        proposal = Dense(copy, owned(sampling, mask), stats)
-        return Sample(verdict.tokens[:, 0], proposal, verdict.logprobs[:, 0], verdict.status)
+        proposal = Dense(rows[:, None] if copy is None else copy, owned(sampling, mask), stats)
+        return Sample(tokens, proposal, logprobs, status)
 
     def verify(
         self,
@@ -130,25 +133,75 @@ class TritonBackend:
         method: str = "token",
     ) -> Verdict:
         """Judge drafts against raw target logits; see ``contract.Backend.verify``."""
+        _check(self.capabilities, target_logits, draft_tokens, proposal, layout, sampling, randomness, method)
+        return self._judge(target_logits, draft_tokens, proposal, layout, sampling, randomness, method, None)
+
+    def verify_slots(
+        self,
+        target_logits: Array,
+        draft_tokens: Array,
+        proposal: Proposal,
+        layout: Layout,
+        sampling: Sampling,
+        randomness: Stream,
+        slots: Array,
+        method: str = "token",
+    ) -> Verdict:
+        """``verify`` for engines that keep what belongs to a request in a slot, ``S >= B`` of them, without copies.
+
+        ``slots [B]`` integers name the slot of each request, in ``[0, S)``; values on a device are not checked. By
+        slot come ``sampling`` (but for ``allowed``), ``randomness.seed`` and ``.sequence``, and of dense proposals
+        the logits ``[S, K, V]``, their sampling and statistics; everything else by place in the batch. Dense
+        proposals without statistics cost a pass over all slots; with filters, the vectors of ``sampling`` are copied.
+
+        Raises:
+            ContractError: as ``verify``; fewer slots than requests.
+            CapabilityError: as ``verify``.
+        """
+        batch = int(draft_tokens.shape[0])
+        near = _near(proposal, batch), _first(sampling, batch), _own(randomness, batch)
+        _check(self.capabilities, target_logits, draft_tokens, near[0], layout, near[1], near[2], method)
+        if tuple(slots.shape) != (batch,):
+            raise ContractError(f"slots has shape {tuple(slots.shape)}; allowed: ({batch},), one slot a request")
+        return self._judge(target_logits, draft_tokens, proposal, layout, sampling, randomness, method, slots)
+
+    def _judge(
+        self,
+        target_logits: Array,
+        draft_tokens: Array,
+        proposal: Proposal,
+        layout: Layout,
+        sampling: Sampling,
+        randomness: Stream | Uniforms,
+        method: str,
+        slots: Array | None,
+    ) -> Verdict:
         rows = _tensor(target_logits, "target_logits")
-        kind = rows.device.type
-        check_verify(self.capabilities, rows, draft_tokens, proposal, layout, sampling, randomness, method, kind)
-        _one_device(proposal, rows)
         tokens = tensor(draft_tokens, rows.device, torch.int64)
         batch, longest = tokens.shape
         if rows.numel() == 0:
             return _nothing(tokens)
         cu_rows = layout.cu_rows if isinstance(layout, Ragged) else None
-        m = matrix(rows, cu_rows, batch, longest + 1, sampling, self.poison)
+        state = None if slots is None else tensor(slots, rows.device, torch.int64)
+        m = matrix(rows, cu_rows, batch, longest + 1, sampling, self.poison, state)
         given = OneHot() if method == "path" else proposal
-        return judge(m, drafted(tokens, given, self.poison), randomness, Domain.BONUS, 0, None, method)
+        d = drafted(tokens, given, self.poison, state)
+        return judge(m, d, noise(randomness, rows.device, state), method)
 
     def concat(self, proposals: Sequence[Dense]) -> Dense:
         """Join proposals of consecutive ``sample`` calls along the draft axis, as copies."""
         return join(proposals)
 
+    def warm(self, vocab: int, dtype: str, draft_len: int, filters: bool) -> float:
+        """Compile the kernels of such calls; see ``registry.Warmable`` and :mod:`flashspec_triton.warm`."""
+        from flashspec_triton.warm import warm
+
+        return warm(vocab, _DTYPES[dtype], draft_len=draft_len, filters=filters)
+
 
 backend = TritonBackend()
+uncopied = TritonBackend(name="triton-uncopied", copies=False)
+"""The same kernels, with records of ``sample`` that are the caller's rows."""
 poisoned = TritonBackend(poison=True)
 """The same kernels, with junk in scratch memory and outputs before every call: for tests."""
 interpreted = TritonBackend(
@@ -164,6 +217,50 @@ def _tensor(logits: Array, name: str) -> Tensor:
     if not isinstance(logits, Tensor):
         raise ContractError(f"{name} is {type(logits).__name__}; allowed: torch.Tensor; asarray makes one")
     return logits.detach()
+
+
+def _check(
+    capabilities: Capabilities,
+    target_logits: Array,
+    draft_tokens: Array,
+    proposal: Proposal,
+    layout: Layout,
+    sampling: Sampling,
+    randomness: Stream | Uniforms,
+    method: str,
+) -> None:
+    rows = _tensor(target_logits, "target_logits")
+    kind = rows.device.type
+    check_verify(capabilities, rows, draft_tokens, proposal, layout, sampling, randomness, method, kind)
+    _one_device(proposal, rows)
+
+
+def _first(sampling: Sampling, batch: int) -> Sampling:
+    """The parameters of the first ``batch`` slots: what the checks of a call look at."""
+    if sampling.batch < batch:
+        raise ContractError(f"sampling has {sampling.batch} slots; allowed: at least {batch}, one for each request")
+    fields = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+    temperature, top_k, top_p, min_p = (field[:batch] for field in fields)
+    return Sampling(temperature, top_k, top_p, min_p, sampling.allowed)
+
+
+def _own(stream: Stream, batch: int) -> Stream:
+    return Stream(stream.seed[:batch], stream.position, stream.sequence[:batch])
+
+
+def _near(proposal: Proposal, batch: int) -> Proposal:
+    """The proposal with the dense rows of the first ``batch`` slots."""
+    if isinstance(proposal, Mixed) and proposal.dense is not None:
+        return attrs.evolve(proposal, dense=_near_dense(proposal.dense, batch))
+    return _near_dense(proposal, batch) if isinstance(proposal, Dense) else proposal
+
+
+def _near_dense(proposal: Dense, batch: int) -> Dense:
+    own, longest, stats = proposal.sampling, int(proposal.logits.shape[1]), proposal.stats
+    barred = None if own.allowed is None else own.allowed[: batch * longest]
+    kept = _first(attrs.evolve(own, allowed=barred), batch)
+    fewer = None if stats is None else RowStats(*(v[:batch] for v in attrs.astuple(stats, recurse=False)))
+    return Dense(proposal.logits[:batch], kept, fewer)
 
 
 def _one_device(proposal: Proposal, rows: Tensor) -> None:

@@ -8,17 +8,26 @@ from flashspec.contract import TILE
 
 JUDGE_WARPS = 4
 """Warps of the program that judges a request."""
+SPARSE_WARPS = 8
+"""The same, where sparse drafts may be among them."""
+LEAST_PLACES = 8
+"""Places that a verdict has room for at least: fewer kernels to compile."""
 FEW_TILES, MOST_TILES = 4, 8
 """Tiles of a program that reads rows: a multiple of its warps, so that a tile is always added up alike."""
 MANY = 16_384
 """Tiles of a call from which on programs have ``MOST_TILES``."""
 WARPS = 4
 """Warps of a program that reads tiles."""
-CUT_TILES = 4
-CUT_WARPS = 8
-"""Tiles that a program of the cut kernels looks at in one step, and its warps."""
-CUT_PROGRAMS = 128
-"""Programs that look for the candidates of all rows, at least one a row: most rows need none."""
+MOST_SPREAD = 64
+"""Programs up to which each of them comes to a request's verdict by itself, which saves a launch."""
+LEAST_WAVES = 4
+"""Rows of a request below which there is one wave."""
+LAZY_TILES = 140_000
+"""Tiles of a call from which on rows are read in two waves."""
+CUT_WARPS, SEARCH_WARPS = 16, 8
+"""Warps of the programs that find where filters cut a row, among few and among many candidates."""
+SEARCH_REGISTERS = 128
+"""Registers of a thread that searches: two programs on a multiprocessor."""
 
 
 def power(n: int) -> int:
@@ -52,6 +61,17 @@ def plan(rows: int, places: int, vocab: int) -> Plan:
     """The launch shapes for ``rows`` rows, ``places`` of them per request."""
     tiles = -(-vocab // (TILE * FEW_TILES)) * FEW_TILES
     group = FEW_TILES if rows * tiles < MANY else MOST_TILES
-    padded, judged = max(power(tiles), 16), max(power(places), 2)
+    padded, judged = max(power(tiles), 16), max(power(places), LEAST_PLACES)
     judge_warps = JUDGE_WARPS
     return Plan(tiles, padded, group, WARPS, -(-tiles // group), judged, judge_warps)
+
+
+def waves(batch: int, width: int, tiles: int) -> tuple[int, ...]:
+    """The places up to which rows are read before a verdict is tried, the last one ``width``.
+
+    Each verdict costs a launch, and a request that goes on waits for all others; what it saves is the rows of
+    requests that have ended. That pays where reading takes long.
+    """
+    if batch * width * tiles < LAZY_TILES or width < LEAST_WAVES:
+        return (width,)
+    return width // 2, width

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
@@ -80,11 +81,13 @@ def verify(
     draft_mass: Tensor | None = None,
     draft_cut_logit: Tensor | None = None,
     draft_cut_id: Tensor | None = None,
+    slots: Tensor | None = None,
 ) -> Parts:
     """Tokens ``[B, K + 1]``, accepted ``[B]``, emitted ``[B]``, status ``[B]``, log-probabilities ``[B, K + 1]``.
 
     Drafts are one-hot unless ``sparse_ids`` and ``sparse_logprobs``, or ``draft_logits`` and
     ``draft_temperature``, are given; the four fields of ``RowStats`` with them, which a filtered law needs.
+    With ``slots [B]`` the call is ``TritonBackend.verify_slots``.
     """
     proposal: Proposal = OneHot()
     if sparse_ids is not None and sparse_logprobs is not None:
@@ -95,7 +98,12 @@ def verify(
     layout: Layout = Padded() if cu_rows is None else Ragged(cu_rows)
     own = _sampling(temperature, top_k, top_p, min_p, allowed)
     stream = Stream(seed, position, sequence)
-    found: Verdict = _chosen(logits).verify(logits, drafts, proposal, layout, own, stream, method)
+    chosen = _chosen(logits)
+    found: Verdict
+    if slots is None:
+        found = chosen.verify(logits, drafts, proposal, layout, own, stream, method)
+    else:
+        found = chosen.verify_slots(logits, drafts, proposal, layout, own, stream, slots, method)
     return found.tokens, found.num_accepted, found.num_emitted, found.status, found.logprobs
 
 
@@ -124,7 +132,8 @@ def sample(
     """Tokens, log-probabilities and status ``[B]``, and the four statistics ``[B, 1]`` of the law they came from."""
     own = _sampling(temperature, top_k, top_p, min_p, allowed)
     draw = Stream(seed, position, sequence).draw(Domain(domain), index)
-    drawn = _chosen(logits).sample(logits, own, draw)
+    # No logits are returned, so that none need be copied.
+    drawn = attrs.evolve(_chosen(logits), copies=False).sample(logits, own, draw)
     stats = drawn.proposal.stats
     return drawn.tokens, drawn.logprobs, drawn.status, stats.max, stats.mass, stats.cut_logit, stats.cut_id
 

@@ -12,22 +12,24 @@ class Target(NamedTuple):
     allowed: Any
     cu_rows: Any
     temperature: Any
+    slots: Any
+    """``[B]`` int64: where each request's temperature is; read only with ``SLOTTED``."""
     tile_max: Any
-    """``[B, K + 1, tiles]`` float32: the largest logit of a tile."""
+    """``[B, K + 1, tiles]`` float32: the largest logit of a tile; of its row, once filters have cut it."""
     tile_sum: Any
-    """``[B, K + 1, tiles]`` float32: sum of ``exp((L - tile_max) / T)``; NaN where a tile holds NaN or +inf."""
-    tile_arg: Any
-    """``[B, K + 1, tiles]`` int32: lowest id of the largest logit; written for greedy requests only."""
+    """``[B, K + 1, tiles]`` float32: sum of ``exp((L - tile_max) / T)``, of kept tokens once filters have cut the row;
+    NaN where a tile holds NaN or +inf."""
 
 
 class Noise(NamedTuple):
-    """Explicit integers, or the words of each request's stream."""
+    """Explicit integers, or the words of each request's stream; ``seed`` and ``sequence`` are in its slot."""
 
     accept: Any
     sampling: Any
     seed: Any
     position: Any
     sequence: Any
+    slots: Any
 
 
 class Draft(NamedTuple):
@@ -44,6 +46,8 @@ class Draft(NamedTuple):
     mass: Any
     cut_logit: Any
     cut_id: Any
+    slots: Any
+    """``[B]`` int64: where each request's dense rows, their temperature and statistics are."""
 
 
 class Out(NamedTuple):
@@ -74,19 +78,14 @@ class Knobs(NamedTuple):
 
 
 class Short(NamedTuple):
-    """Candidates for each row's cut, in id order: a list for every chunk of the row."""
+    """Candidates for each row's cut: one list a row."""
 
     sub_max: Any
     """``[rows, 4 * tiles]`` float32: the largest logit of every 256 tokens."""
     low: Any
-    """``[rows]`` float32: no kept token is below; +inf where nothing is cut."""
+    """``[rows]`` float32: no kept token is below; +inf where the cut is known."""
     logit: Any
     id: Any
-    count: Any
-    near_logit: Any
-    near_id: Any
-    near_size: Any
-    """``[rows]`` int32: tokens of a row's short list, which is in no order."""
 
 
 class Pending(NamedTuple):
@@ -100,5 +99,3 @@ class Pending(NamedTuple):
     """``[B, slots, 5]`` float64: max, mass, uniform, ``P`` of the block rule, coin."""
     left: Any
     """``[B, slots, tiles]`` float32: residual mass of each tile."""
-    kept: Any
-    """``[B, slots, tiles]`` float32: kept mass of each tile (only with filters)."""

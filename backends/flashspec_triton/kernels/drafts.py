@@ -3,7 +3,18 @@
 import triton
 import triton.language as tl
 
-from flashspec_triton.kernels.law import INF, LOG2E, barred, finite, image, kept, power_of_two, value_of, weights
+from flashspec_triton.kernels.law import (
+    INF,
+    LOG2E,
+    barred,
+    finite,
+    image,
+    kept,
+    power_of_two,
+    state_of,
+    value_of,
+    weights,
+)
 
 SLACK = tl.constexpr(1e-3)
 GROUP = tl.constexpr(16)
@@ -35,12 +46,14 @@ def sparse_odds(draft, at, x, live, listed, vocab):
 
 
 @triton.jit
-def dense_odds(draft, b, jj, at, x, live, stride_b, stride_j, stride_a, QMASK: tl.constexpr):
+def dense_odds(draft, b, jj, x, live, width, stride_b, stride_j, stride_a, QMASK: tl.constexpr, SLOTTED: tl.constexpr):
     """For drafts ``x [J]`` under recorded statistics: the base-2 logarithm of ``q(x) * mass``, the mass, and whether q
     is a law that has x."""
     # implements: PRP-3, PRP-5, PRP-7
-    heat = tl.load(draft.temperature + b)
-    spot = b.to(tl.int64) * stride_b + jj.to(tl.int64) * stride_j + x
+    own = state_of(draft.slots, b, SLOTTED)
+    at = own * (width - 1) + jj
+    heat = tl.load(draft.temperature + own)
+    spot = own * stride_b + jj.to(tl.int64) * stride_j + x
     logit = tl.load(draft.logits + spot, mask=live, other=-INF).to(tl.float32)
     if QMASK:
         open_ = tl.load(draft.allowed + at * stride_a + x, mask=live, other=0)
@@ -69,7 +82,7 @@ def narrowed(cut_logit, cut_id):
 @triton.jit
 def residual(
     w, ids, mode, x, scale, mass, draft, b, place, vocab, width, listed, stride_b, stride_j, stride_a, sharp_q,
-    SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
+    SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr, SLOTTED: tl.constexpr,
 ):  # fmt: skip
     """``[scale * w - q * mass]+`` at ``ids``: what the draft's law leaves of the row. Mode 0 leaves ``w``."""
     # implements: RES-1, BLK-2
@@ -82,15 +95,28 @@ def residual(
             w = w * scale
             s = tl.full((), 0, tl.int32)
             while s < listed:
-                one = tl.load(draft.ids + at * listed + s)
-                q = power_of_two(tl.load(draft.logprobs + at * listed + s).to(tl.float64) * LOG2E) * mass
-                w = tl.where(ids == one, tl.maximum(w - q.to(tl.float32), 0.0), w)
-                s += 1
+                if len(w.shape) == 1:
+                    group = s + tl.arange(0, GROUP)
+                    here = group < listed
+                    one = tl.load(draft.ids + at * listed + group, mask=here, other=-1).to(tl.int32)
+                    logs = tl.load(draft.logprobs + at * listed + group, mask=here, other=0.0).to(tl.float64)
+                    q = (power_of_two(logs * LOG2E) * mass).to(tl.float32)
+                    # No id is listed twice; unused places match none.
+                    less = tl.sum(tl.where(one[:, None] == ids[None, :], q[:, None], 0.0), 0)
+                    w = tl.maximum(w - less, 0.0)
+                    s += GROUP
+                else:
+                    one = tl.load(draft.ids + at * listed + s)
+                    q = power_of_two(tl.load(draft.logprobs + at * listed + s).to(tl.float64) * LOG2E) * mass
+                    w = tl.where(ids == one, tl.maximum(w - q.to(tl.float32), 0.0), w)
+                    s += 1
     if DENSE:
         # No branch, so that both rows are read at once; other modes read nothing here and subtract 0.
         dense = mode == 3
+        own = state_of(draft.slots, b, SLOTTED)
+        at = own * (width - 1) + place
         inside = ids < tl.where(dense, vocab, 0)
-        row = draft.logits + b.to(tl.int64) * stride_b + place.to(tl.int64) * stride_j
+        row = draft.logits + own * stride_b + place.to(tl.int64) * stride_j
         y = tl.load(row + ids, mask=inside, other=-INF).to(tl.float32)
         if QMASK:
             y = barred(y, ids, draft.allowed + at * stride_a, inside)

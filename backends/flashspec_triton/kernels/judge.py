@@ -4,16 +4,19 @@ import triton
 import triton.language as tl
 
 from flashspec_triton.kernels.drafts import GROUP, dense_odds, sparse_odds
+from flashspec_triton.kernels.draw import found, parts_of
 from flashspec_triton.kernels.law import (
     FAR,
     INF,
     LOG2E,
     TILE,
+    barred,
     fours,
     kept,
     natural_log,
     power_of_two,
     read,
+    state_of,
     weights,
 )
 from flashspec_triton.kernels.noise import RESIDUAL, coins, path_uniforms, uniforms
@@ -24,12 +27,14 @@ TOKEN, PATH, BLOCK = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 """Methods; ``greedy`` is ``TOKEN``."""
 NOTHING = tl.constexpr(5e-7)
 """A share of a row's mass that is only rounding."""
+SPARED = tl.constexpr(4)
+"""Rows of which a tile is read at once: more would be more instructions than there is time for."""
 MOST_MERGED = tl.constexpr(8)
 """Rows whose tiles are held in registers at once."""
 
 
 @triton.jit
-def kind_of(draft, b, mixed, SPARSE: tl.constexpr, DENSE: tl.constexpr):
+def kind_of(draft, b, mixed, SPARSE: tl.constexpr, DENSE: tl.constexpr, SLOTTED: tl.constexpr):
     """0, 1 or 2: one-hot, sparse or dense proposal of a request."""
     kind = tl.full((), 0, tl.int64)
     if SPARSE:
@@ -40,7 +45,8 @@ def kind_of(draft, b, mixed, SPARSE: tl.constexpr, DENSE: tl.constexpr):
         kind = tl.load(draft.kind + b)
     if DENSE:
         # implements: PRP-4, PRP-6
-        kind = tl.where((kind == 2) & (tl.load(draft.temperature + b) == 0.0), 0, kind)
+        own = state_of(draft.slots, b, SLOTTED)
+        kind = tl.where((kind == 2) & (tl.load(draft.temperature + own) == 0.0), 0, kind)
     return kind
 
 
@@ -49,7 +55,7 @@ def prepared(
     target, noise, draft, b, count, first, start, kind, vocab, width, listed, stride_j, stride_a, draft_b,
     draft_j, draft_a, explicit, domain, index,
     METHOD: tl.constexpr, MASKED: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
-    J: tl.constexpr,
+    SLOTTED: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
     """What is known of all places without any statistics: it can be done before they are there.
 
@@ -74,13 +80,21 @@ def prepared(
     faulty = tl.zeros([J], tl.int32)
     if METHOD == PATH:
         coin = tl.zeros([J], tl.float64)
-        after_end = path_uniforms(noise, b, jj, live, width, explicit, domain)
+        after_end = path_uniforms(noise, b, jj, live, width, explicit, domain, SLOTTED)
         after_rejection = after_end
     else:
-        coin = coins(noise, b, jj, judges, width, explicit)
+        coin = coins(noise, b, jj, judges, width, explicit, SLOTTED)
         # implements: RNG-3
-        after_rejection = uniforms(noise, b, jj, live, width, explicit, tl.full((), RESIDUAL, tl.uint32), index)
-        after_end = uniforms(noise, b, jj, live, width, explicit, domain, index)
+        rejection = tl.full([J], RESIDUAL, tl.uint32)
+        end = tl.full([J], 0, tl.uint32) + domain.to(tl.uint32)
+        if METHOD == BLOCK:
+            after_rejection = uniforms(noise, b, jj, live, width, explicit, rejection, index, SLOTTED)
+            after_end = uniforms(noise, b, jj, live, width, explicit, end, index, SLOTTED)
+        else:
+            # Whether a verdict that stops at a place rejects there is known: one number will do.
+            after = tl.where(ended, end, rejection)
+            after_end = uniforms(noise, b, jj, live, width, explicit, after, index, SLOTTED)
+            after_rejection = after_end
         if SPARSE:
             if kind == 1:
                 mine, lawful = sparse_odds(draft, spot, x, judges, listed, vocab)
@@ -88,57 +102,171 @@ def prepared(
                 factor = mine
         if DENSE:
             if kind == 2:
-                sharp, mass, lawful = dense_odds(draft, b, jj, spot, x, judges, draft_b, draft_j, draft_a, QMASK)
+                sharp, mass, lawful = dense_odds(
+                    draft, b, jj, x, judges, width, draft_b, draft_j, draft_a, QMASK, SLOTTED
+                )
                 faulty = (lawful == 0).to(tl.int32)
                 factor = 1.0 / mass
     return x, ended.to(tl.int32), wild.to(tl.int32), logit, factor, sharp, faulty, coin, after_rejection, after_end
 
 
 @triton.jit
-def merge(target, scratch, b, base, count, c, cold, width, tiles, N: tl.constexpr, J: tl.constexpr, TP: tl.constexpr):
-    """Store of rows ``base`` to ``base + N``: the largest logit, the mass in units of the row's largest weight, and for
-    greedy requests the lowest id of the largest logit."""
-    # implements: SMX-2
-    row = base + tl.arange(0, N)
+def tiles_of(target, b, row, seen, width, tiles, TP: tl.constexpr):
+    """Largest logits and sums of the tiles ``[rows, TP]`` of some rows of a request, as far as they are ``seen``."""
     tile = tl.arange(0, TP)
     at = (b.to(tl.int64) * width + row)[:, None] * fours(tiles) + tile[None, :]
-    there = (row < count)[:, None] & (tile < tiles)[None, :]
+    there = (row < seen)[:, None] & (tile < tiles)[None, :]
     high = tl.load(target.tile_max + at, mask=there, other=-INF)
-    part = tl.load(target.tile_sum + at, mask=there, other=0.0)
-    peak = tl.max(high, 1)
-    top = tl.where((peak > -INF) & (peak < INF), peak, 0.0)
-    home = scratch + (b.to(tl.int64) * J + row) * 3
-    tl.store(home, peak)
-    tl.store(home + 1, tl.sum(part * weights(high, top[:, None], c), 1))
-    if cold:
-        # implements: GRD-1
-        arg = tl.load(target.tile_arg + at, mask=there, other=FAR)
-        best = tl.min(tl.where(high == peak[:, None], arg, FAR), 1)
-        tl.store(home + 2, best.to(tl.float32, bitcast=True))
+    return high, tl.load(target.tile_sum + at, mask=there, other=0.0)
 
 
 @triton.jit
-def statistics(target, scratch, b, count, c, cold, width, tiles, J: tl.constexpr, TP: tl.constexpr):
-    """Of all rows ``[J]``: the largest logit, and 0 in its place if it is infinite; the mass in float64; the token of
-    greedy requests.
+def without(
+    target, start, first, stride_j, stride_a, base, judged, x, c, cut_logit, cut_id, vocab,
+    MASKED: tl.constexpr, FILTER: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Largest logit and sum of the tile of ``x [N]``, which is left out, in rows ``base`` to ``base + N``.
 
-    They go through memory, ``[B, J, 3]`` float32, so that what follows holds one row a thread, not all in each.
+    Nothing where x is negative. It needs no statistics.
     """
-    if J > MOST_MERGED:
-        begin = tl.full((), 0, tl.int32)
-        while begin < count:
-            merge(target, scratch, b, begin, count, c, cold, width, tiles, MOST_MERGED, J, TP)
-            begin += MOST_MERGED
-    else:
-        merge(target, scratch, b, 0, count, c, cold, width, tiles, J, J, TP)
-    tl.debug_barrier()
+    # implements: PRP-1, RES-1
+    row = base + tl.arange(0, N)
+    ids = (x & ~1023)[:, None] + tl.arange(0, TILE)[None, :]
+    there = ((row < judged) & (x >= 0))[:, None] & (ids < vocab)
+    logits = tl.load(start + row.to(tl.int64)[:, None] * stride_j + ids, mask=there, other=-INF).to(tl.float32)
+    if MASKED:
+        logits = barred(logits, ids, target.allowed + (first + row)[:, None] * stride_a, there)
+    logits = tl.where(ids == x[:, None], -INF, logits)
+    if FILTER:
+        logits = tl.where(kept(logits, ids, cut_logit[:, None], cut_id[:, None]), logits, -INF)
+    high = tl.max(logits, 1)
+    high = tl.where((high > -INF) & (high < INF), high, 0.0)
+    return high, tl.sum(weights(logits, high[:, None], c), 1)
+
+
+@triton.jit
+def merge(
+    target, b, base, seen, c, width, tiles, x, high_x, part_x, threshold,
+    N: tl.constexpr, TP: tl.constexpr, PICK: tl.constexpr,
+):  # fmt: skip
+    """Of rows ``base`` to ``base + N``: the largest logit, and the mass in units of the row's largest weight.
+
+    With ``PICK`` also the tile that ``threshold [N]`` points to, the parts before it and its own. ``x``, if not
+    negative, is a token that is left out: ``high_x`` and ``part_x`` are what its tile is then.
+    """
+    # implements: SMX-2, SMP-3
+    row = base + tl.arange(0, N)
+    high, part = tiles_of(target, b, row, seen, width, tiles, TP)
+    peak = tl.max(high, 1)
+    top = tl.where((peak > -INF) & (peak < INF), peak, 0.0)
+    w = part * weights(high, top[:, None], c)
+    mass = tl.sum(w, 1)
+    tile, before, mine = row, row, row
+    if PICK:
+        # implements: PRP-1, RES-1
+        left_x = part_x * weights(high_x, top, c)
+        left = tl.where(tl.arange(0, TP)[None, :] == (x >> 10)[:, None], left_x[:, None], w)
+        tile, before, mine = found(parts_of(left, tl.sum(left, 1)[:, None]), threshold, 1)
+    return peak, mass, tile, before, mine
+
+
+@triton.jit
+def spared(
+    target, start, first, stride_j, stride_a, count, x, c, cut_logit, cut_id, vocab,
+    MASKED: tl.constexpr, FILTER: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """``without`` of all rows ``[J]``."""
     jj = tl.arange(0, J)
-    at = scratch + (b.to(tl.int64) * J + jj) * 3
-    live = jj < count
-    peak = tl.load(at, mask=live, other=-INF)
-    mass = tl.load(at + 1, mask=live, other=0.0)
-    greedy = tl.load(at + 2, mask=jj < tl.where(cold, count, 0), other=0.0).to(tl.int32, bitcast=True)
-    return peak, tl.where((peak > -INF) & (peak < INF), peak, 0.0), mass.to(tl.float64), greedy
+    both = jj.to(tl.int64) * 0
+    last = tl.max(tl.where(x >= 0, jj, -1), 0)
+    begin = tl.full((), 0, tl.int32)
+    while begin <= last:
+        mine = begin + tl.arange(0, SPARED)
+        high, part = without(
+            target, start, first, stride_j, stride_a, begin, count, tl.gather(x, mine, 0), c,
+            tl.gather(cut_logit, mine, 0), tl.gather(cut_id, mine, 0), vocab, MASKED, FILTER, SPARED,
+        )  # fmt: skip
+        here = (jj >= begin) & (jj < begin + SPARED)
+        both = tl.where(here, tl.gather(paired(high, part), jj & (SPARED - 1), 0), both)
+        begin += SPARED
+    return (both >> 32).to(tl.int32).to(tl.float32, bitcast=True), both.to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def paired(high, low):
+    """Two words of 32 bits as one."""
+    wide = high.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    return wide | (low.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
+
+
+@triton.jit
+def statistics(
+    target, b, seen, c, width, tiles, x, high_x, part_x, u, J: tl.constexpr, TP: tl.constexpr, PICK: tl.constexpr
+):
+    """``merge`` of all rows ``[J]``.
+
+    The gathers move the results from the tiles' layout to one where a thread holds one row: otherwise everything
+    that follows is laid out like the tiles.
+    """
+    N: tl.constexpr = MOST_MERGED if J > MOST_MERGED else J
+    jj = tl.arange(0, J)
+    near = tl.arange(0, N)
+    threshold = (u * (1 << 30)).to(tl.int32)
+    if J > MOST_MERGED:
+        law, spot, tile = jj.to(tl.int64) * 0, jj.to(tl.int64) * 0, jj * 0
+        begin = tl.full((), 0, tl.int32)
+        while begin < seen:
+            mine = begin + near
+            peak, mass, at, before, own = merge(
+                target, b, begin, seen, c, width, tiles, tl.gather(x, mine, 0), tl.gather(high_x, mine, 0),
+                tl.gather(part_x, mine, 0), tl.gather(threshold, mine, 0), N, TP, PICK,
+            )  # fmt: skip
+            here = (jj >= begin) & (jj < begin + N)
+            back = jj & (N - 1)
+            law = tl.where(here, tl.gather(paired(peak, mass), back, 0), law)
+            if PICK:
+                spot = tl.where(here, tl.gather(paired(own, before), back, 0), spot)
+                tile = tl.where(here, tl.gather(at, back, 0), tile)
+            begin += N
+    else:
+        peak, mass, at, before, own = merge(
+            target, b, 0, seen, c, width, tiles, x, high_x, part_x, threshold, N, TP, PICK,
+        )  # fmt: skip
+        law = tl.gather(paired(peak, mass), near, 0)
+        spot, tile = law, near
+        if PICK:
+            spot, tile = tl.gather(paired(own, before), near, 0), tl.gather(at, near, 0)
+    peak = (law >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    mass = law.to(tl.int32).to(tl.float32, bitcast=True)
+    top = tl.where((peak > -INF) & (peak < INF), peak, 0.0)
+    return peak, top, mass.to(tl.float64), tile, spot.to(tl.int32), (spot >> 32).to(tl.int32)
+
+
+@triton.jit
+def likeliest(
+    target, b, start, first, seen, stride_j, stride_a, vocab, width, tiles,
+    MASKED: tl.constexpr, J: tl.constexpr, TP: tl.constexpr,
+):  # fmt: skip
+    """The lowest id of the largest logit of every row ``[J]``: the first tile that has it is read again."""
+    # implements: GRD-1
+    N: tl.constexpr = MOST_MERGED if J > MOST_MERGED else J
+    jj = tl.arange(0, J)
+    best = jj * 0
+    begin = tl.full((), 0, tl.int32)
+    while begin < seen:
+        row = begin + tl.arange(0, N)
+        high, unused = tiles_of(target, b, row, seen, width, tiles, TP)
+        peak = tl.max(high, 1)
+        tile = tl.min(tl.where(high == peak[:, None], tl.arange(0, TP)[None, :], TP), 1)
+        ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
+        inside = (row < seen)[:, None] & (ids < vocab)
+        logits = tl.load(start + row.to(tl.int64)[:, None] * stride_j + ids, mask=inside, other=-INF).to(tl.float32)
+        if MASKED:
+            logits = barred(logits, ids, target.allowed + (first + row)[:, None] * stride_a, inside)
+        found_at = tl.min(tl.where(logits == peak[:, None], ids, FAR), 1)
+        best = tl.where((jj >= begin) & (jj < begin + N), tl.gather(found_at, jj & (N - 1), 0), best)
+        begin += N
+    return best
 
 
 @triton.jit
@@ -206,8 +334,8 @@ def sparse_left(
 
 @triton.jit
 def corrected(
-    mass, row, words, top, total, c, mode, x, logit, scale, draft, b, place, vocab, width, listed,
-    MASKED: tl.constexpr, SPARSE: tl.constexpr, TP: tl.constexpr,
+    mass, row, words, top, total, c, cut_logit, cut_id, mode, x, logit, scale, draft, b, place, vocab, width, listed,
+    MASKED: tl.constexpr, FILTER: tl.constexpr, SPARSE: tl.constexpr, TP: tl.constexpr,
 ):  # fmt: skip
     """Tile masses of the residual of a one-hot or sparse draft, from those of the target."""
     # implements: PRP-1, PRP-2, RES-1, BLK-2
@@ -215,12 +343,17 @@ def corrected(
     if mode == 1:
         mine = (x // TILE).to(tl.int32)
         own = weights(logit, top, c)
+        if FILTER:
+            own = tl.where(kept(logit, x, cut_logit, cut_id), own, 0.0)
         near = tl.sum(tl.where(tile_of == mine, mass, 0.0), 0)
         left = near - own
         if own > 0.5 * near:
             # The difference would be mostly rounding.
             ids = mine * TILE + tl.arange(0, TILE)
-            w = weights(read(row, ids, vocab, words, MASKED), top, c)
+            logits = read(row, ids, vocab, words, MASKED)
+            w = weights(logits, top, c)
+            if FILTER:
+                w = tl.where(kept(logits, ids, cut_logit, cut_id), w, 0.0)
             left = tl.sum(tl.where(ids == x, 0.0, w), 0)
         mass = tl.where(tile_of == mine, left, mass)
     if SPARSE:
@@ -234,12 +367,16 @@ def corrected(
                 logs = tl.load(draft.logprobs + at * listed + s, mask=s < listed, other=0.0).to(tl.float64)
                 live = ids >= 0
                 safe = tl.where(live, ids, 0)
-                w = weights(read(row, safe, vocab, words, MASKED), top, c).to(tl.float64) * scale
+                logits = read(row, safe, vocab, words, MASKED)
+                w = weights(logits, top, c)
+                if FILTER:
+                    w = tl.where(kept(logits, safe, cut_logit, cut_id), w, 0.0)
+                w = w.to(tl.float64) * scale
                 q = power_of_two(logs * LOG2E) * total
                 change = tl.where(live, tl.maximum(w - q, 0.0) - w, 0.0)
                 mine = (safe // TILE).to(tl.int32)
-                hit = mine[None, :] == tile_of[:, None]
-                wide += tl.sum(tl.where(hit, change[None, :], 0.0), 1)
+                hit = mine[:, None] == tile_of[None, :]
+                wide += tl.sum(tl.where(hit, change[:, None], 0.0), 0)
                 start += GROUP
             mass = tl.maximum(wide, 0.0).to(tl.float32)
     return mass

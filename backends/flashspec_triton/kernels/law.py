@@ -95,6 +95,15 @@ def owned(cu_rows, b, width, ragged):
 
 
 @triton.jit
+def state_of(slots, b, SLOTTED: tl.constexpr):
+    """Where what belongs to a request is kept: in its slot, or in its place in the batch."""
+    at = b.to(tl.int64)
+    if SLOTTED:
+        at = tl.load(slots + b).to(tl.int64)
+    return at
+
+
+@triton.jit
 def start_of(b, first, stride_b, stride_j, ragged):
     """Offset of a request's first row, in elements."""
     # implements: LAY-4

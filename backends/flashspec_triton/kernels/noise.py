@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from flashspec_triton.kernels.law import state_of
+
 RESIDUAL = tl.constexpr(3)
 ACCEPT = tl.constexpr(2)
 
@@ -26,12 +28,18 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 
 @triton.jit
-def words(noise, b, place, domain):
+def key_of(noise, b, SLOTTED: tl.constexpr):
+    """Seed, position and sequence of a request's stream."""
+    own = state_of(noise.slots, b, SLOTTED)
+    seed = tl.load(noise.seed + own).to(tl.uint64)
+    return seed, tl.load(noise.position + b).to(tl.uint32), tl.load(noise.sequence + own).to(tl.uint32)
+
+
+@triton.jit
+def words(noise, b, place, domain, SLOTTED: tl.constexpr):
     """Words 0 and 1 of the block of ``(place, position, sequence, domain)`` under the request's seed."""
     # implements: RNG-3, RNG-4
-    seed = tl.load(noise.seed + b).to(tl.uint64)
-    position = tl.load(noise.position + b).to(tl.uint32)
-    sequence = tl.load(noise.sequence + b).to(tl.uint32)
+    seed, position, sequence = key_of(noise, b, SLOTTED)
     c0 = place.to(tl.uint32)
     zero = c0 * 0
     low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
@@ -39,15 +47,13 @@ def words(noise, b, place, domain):
 
 
 @triton.jit
-def path_uniforms(noise, b, place, live, width, explicit, domain):
+def path_uniforms(noise, b, place, live, width, explicit, domain, SLOTTED: tl.constexpr):
     """Uniforms in float64 of rows ``place`` of the method path: a row's number is named by its token's position."""
     # implements: PTH-3, UNI-2
     if explicit != 0:
         integer = tl.load(noise.sampling + b.to(tl.int64) * width + place, mask=live, other=0).to(tl.uint64)
     else:
-        seed = tl.load(noise.seed + b).to(tl.uint64)
-        position = tl.load(noise.position + b).to(tl.uint32)
-        sequence = tl.load(noise.sequence + b).to(tl.uint32)
+        seed, position, sequence = key_of(noise, b, SLOTTED)
         c1 = place.to(tl.uint32) + position
         zero = c1 * 0
         low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
@@ -57,23 +63,23 @@ def path_uniforms(noise, b, place, live, width, explicit, domain):
 
 
 @triton.jit
-def coins(noise, b, place, live, width, explicit):
+def coins(noise, b, place, live, width, explicit, SLOTTED: tl.constexpr):
     """Accept uniforms in float64 of draft places ``place``."""
     # implements: UNI-1, RNG-2
     if explicit != 0:
         coin = tl.load(noise.accept + b.to(tl.int64) * (width - 1) + place, mask=live, other=0).to(tl.uint32)
     else:
-        coin, unused = words(noise, b, place, tl.full((), ACCEPT, tl.uint32))
+        coin, unused = words(noise, b, place, tl.full((), ACCEPT, tl.uint32), SLOTTED)
     return (coin.to(tl.float64) + 0.5) * 2.3283064365386963e-10
 
 
 @triton.jit
-def uniforms(noise, b, place, live, width, explicit, domain, index):
+def uniforms(noise, b, place, live, width, explicit, domain, index, SLOTTED: tl.constexpr):
     """Sampling uniforms in float64 of rows ``place``, should they be drawn from in ``domain``."""
     # implements: UNI-2, RNG-2
     if explicit != 0:
         integer = tl.load(noise.sampling + b.to(tl.int64) * width + place, mask=live, other=0).to(tl.uint64)
     else:
-        low, high = words(noise, b, place + index, domain)
+        low, high = words(noise, b, place + index, domain, SLOTTED)
         integer = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
     return ((integer >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16

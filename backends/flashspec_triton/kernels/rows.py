@@ -3,17 +3,13 @@
 import triton
 import triton.language as tl
 
-from flashspec_triton.kernels.law import FAR, INF, TILE, barred, owned, sharpness, start_of, weights, whole
-from flashspec_triton.kernels.order import PART, PARTS, release
+from flashspec_triton.kernels.law import INF, TILE, barred, owned, sharpness, start_of, state_of, weights, whole
+from flashspec_triton.kernels.order import PART, PARTS, await_writes, release
 
 
 @triton.jit
 def parts(row, ids, end, vocab, words, copy, MASKED: tl.constexpr, COPY: tl.constexpr):
-    """The four parts ``[T, 256]`` of some tiles, in float32; ``COPY`` writes them as they are to ``copy``.
-
-    The branch for greedy rows reads them again: to keep them would cost registers, and with them programs on a
-    multiprocessor.
-    """
+    """The four parts ``[T, 256]`` of some tiles, in float32; ``COPY`` writes them as they are to ``copy``."""
     i1, i2, i3 = ids + PART, ids + 2 * PART, ids + 3 * PART
     if end <= vocab:
         r0, r1, r2, r3 = tl.load(row + ids), tl.load(row + i1), tl.load(row + i2), tl.load(row + i3)
@@ -37,29 +33,34 @@ def parts(row, ids, end, vocab, words, copy, MASKED: tl.constexpr, COPY: tl.cons
     return x0, x1, x2, x3
 
 
-@triton.jit(do_not_specialize=["stride_b", "stride_j", "stride_a", "vocab", "width", "tiles", "ragged"])
+@triton.jit(do_not_specialize=["stride_b", "stride_j", "stride_a", "vocab", "width", "tiles", "ragged", "begin"])
 def rows_kernel(
-    target, sub_max, copy, stride_b, stride_j, stride_a, vocab, width, tiles, ragged,
+    target, sub_max, copy, going, stride_b, stride_j, stride_a, vocab, width, tiles, ragged, begin,
     MASKED: tl.constexpr, ALIGNED: tl.constexpr, T: tl.constexpr, SUBS: tl.constexpr, COPY: tl.constexpr,
-    FLIP: tl.constexpr, PDL: tl.constexpr,
+    LAZY: tl.constexpr, SLOTTED: tl.constexpr, FLIP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (chunk of ``T`` tiles, row, request), the other way round with ``FLIP``: one warp per tile.
+    """Grid (chunk of ``T`` tiles, row from ``begin`` on, request), the other way round with ``FLIP``: a warp per tile.
 
     With ``COPY`` the rows, one a request, are also written to ``copy [B, V]``, so that they are read once.
+    With ``LAZY`` only rows of requests whose verdict is ``going`` on are read.
     A tile's sum does not depend on ``T``: each is added up by one warp, in one order.
     """
     # implements: SMX-2, STS-1, SMP-3
+    # The launch before may be anyone's: nothing is read until it is done, nor does the next one start before.
+    await_writes(PDL)
     release(PDL)
     vocab, stride_b, stride_j = whole(vocab, ALIGNED), whole(stride_b, ALIGNED), whole(stride_j, ALIGNED)
-    j = tl.program_id(1)
+    j = begin + tl.program_id(1)
     if FLIP:
         # Grids are short along their last axis.
         b, chunk = tl.program_id(0), tl.program_id(2)
     else:
         chunk, b = tl.program_id(0), tl.program_id(2)
     first, count = owned(target.cu_rows, b, width, ragged)
+    if LAZY:
+        count = tl.where(tl.load(going + b) != 0, count, 0)
     if j < count:
-        temperature = tl.load(target.temperature + b)
+        temperature = tl.load(target.temperature + state_of(target.slots, b, SLOTTED))
         row = target.logits + start_of(b, first, stride_b, stride_j, ragged) + j.to(tl.int64) * stride_j
         words = target.allowed + (first + j) * stride_a
         tile = chunk * T + tl.arange(0, T)
@@ -81,11 +82,3 @@ def rows_kernel(
             tl.store(at + 1, tl.max(x1, 1), mask=tile < tiles)
             tl.store(at + 2, tl.max(x2, 1), mask=tile < tiles)
             tl.store(at + 3, tl.max(x3, 1), mask=tile < tiles)
-        if temperature == 0.0:
-            # implements: GRD-1
-            high = top[:, None]
-            y0, y1, y2, y3 = parts(row, ids, end, vocab, words, row, MASKED, False)
-            best = tl.minimum(tl.where(y0 == high, ids, FAR), tl.where(y1 == high, ids + PART, FAR))
-            best = tl.minimum(best, tl.where(y2 == high, ids + 2 * PART, FAR))
-            best = tl.minimum(best, tl.where(y3 == high, ids + 3 * PART, FAR))
-            tl.store(target.tile_arg + slot * tiles + tile, tl.min(best, 1), mask=tile < tiles)
