@@ -133,8 +133,7 @@ class TritonBackend:
         method: str = "token",
     ) -> Verdict:
         """Judge drafts against raw target logits; see ``contract.Backend.verify``."""
-        _check(self.capabilities, target_logits, draft_tokens, proposal, layout, sampling, randomness, method)
-        return self._judge(target_logits, draft_tokens, proposal, layout, sampling, randomness, method, None)
+        return self._judge(target_logits, draft_tokens, proposal, layout, sampling, randomness, method)
 
     def verify_slots(
         self,
@@ -159,8 +158,6 @@ class TritonBackend:
             CapabilityError: as ``verify``.
         """
         batch = int(draft_tokens.shape[0])
-        near = _near(proposal, batch), _first(sampling, batch), _own(randomness, batch)
-        _check(self.capabilities, target_logits, draft_tokens, near[0], layout, near[1], near[2], method)
         if tuple(slots.shape) != (batch,):
             raise ContractError(f"slots has shape {tuple(slots.shape)}; allowed: ({batch},), one slot a request")
         return self._judge(target_logits, draft_tokens, proposal, layout, sampling, randomness, method, slots)
@@ -174,9 +171,15 @@ class TritonBackend:
         sampling: Sampling,
         randomness: Stream | Uniforms,
         method: str,
-        slots: Array | None,
+        slots: Array | None = None,
     ) -> Verdict:
         rows = _tensor(target_logits, "target_logits")
+        seen, own, stream = proposal, sampling, randomness
+        if slots is not None:
+            size = int(slots.shape[0])
+            seen, own, stream = _near(proposal, size), _first(sampling, size), _own(randomness, size)
+        check_verify(self.capabilities, rows, draft_tokens, seen, layout, own, stream, method, rows.device.type)
+        _one_device(seen, rows)
         tokens = tensor(draft_tokens, rows.device, torch.int64)
         batch, longest = tokens.shape
         if rows.numel() == 0:
@@ -193,7 +196,7 @@ class TritonBackend:
         return join(proposals)
 
     def warm(self, vocab: int, dtype: str, draft_len: int, filters: bool) -> float:
-        """Compile the kernels of such calls; see ``registry.Warmable`` and :mod:`flashspec_triton.warm`."""
+        """Compile the kernels of such calls; see :mod:`flashspec_triton.warm`."""
         from flashspec_triton.warm import warm
 
         return warm(vocab, _DTYPES[dtype], draft_len=draft_len, filters=filters)
@@ -219,22 +222,6 @@ def _tensor(logits: Array, name: str) -> Tensor:
     return logits.detach()
 
 
-def _check(
-    capabilities: Capabilities,
-    target_logits: Array,
-    draft_tokens: Array,
-    proposal: Proposal,
-    layout: Layout,
-    sampling: Sampling,
-    randomness: Stream | Uniforms,
-    method: str,
-) -> None:
-    rows = _tensor(target_logits, "target_logits")
-    kind = rows.device.type
-    check_verify(capabilities, rows, draft_tokens, proposal, layout, sampling, randomness, method, kind)
-    _one_device(proposal, rows)
-
-
 def _first(sampling: Sampling, batch: int) -> Sampling:
     """The parameters of the first ``batch`` slots: what the checks of a call look at."""
     if sampling.batch < batch:
@@ -244,8 +231,10 @@ def _first(sampling: Sampling, batch: int) -> Sampling:
     return Sampling(temperature, top_k, top_p, min_p, sampling.allowed)
 
 
-def _own(stream: Stream, batch: int) -> Stream:
-    return Stream(stream.seed[:batch], stream.position, stream.sequence[:batch])
+def _own(source: Stream | Uniforms, batch: int) -> Stream | Uniforms:
+    if isinstance(source, Uniforms):
+        return source
+    return Stream(source.seed[:batch], source.position, source.sequence[:batch])
 
 
 def _near(proposal: Proposal, batch: int) -> Proposal:

@@ -285,12 +285,7 @@ def drawn(
     return tokens, logprobs, status, laws
 
 
-def judge(
-    m: Matrix,
-    d: Drafted,
-    numbers: tuple[args.Noise, int],
-    method: str = "token",
-) -> Verdict:
+def judge(m: Matrix, d: Drafted, numbers: tuple[args.Noise, int], method: str) -> Verdict:
     """Launch everything that turns rows and drafts into a verdict."""
     shape = plan(m.batch * m.width, m.width, m.vocab)
     wide, long_ = torch.float64, torch.int64
@@ -317,10 +312,10 @@ def judge(
             read_rows(m, shape, m.target.tile_max, None, going if begin else None, begin, end)
         settle_kernel[(few.chunks, m.batch) if spread else (m.batch,)](
             m.target, laws, words, d.draft, out, pending, going, *m.strides, m.vocab, m.width, shape.tiles,
-            d.listed, *d.strides, m.ragged, explicit, int(Domain.BONUS), 0, d.mixed, slots, begin, end,
+            d.listed, *d.strides, m.ragged, explicit, d.mixed, slots, begin, end,
             METHOD=number, **common, LAZY=len(ends) > 1,
             SPREAD=spread, T=few.group, TP=shape.padded, J=shape.places,
-            num_warps=SPARSE_WARPS if d.sparse else shape.judge_warps,
+            num_warps=SPARSE_WARPS if d.sparse else JUDGE_WARPS,
         )  # fmt: skip
         begin = end
     if d.dense:
@@ -340,6 +335,6 @@ def judge(
 def _pending(m: Matrix, shape: Plan, slots: int, later: bool) -> args.Pending:
     if not later:
         return args.Pending(*(m.target.tile_max,) * 4)
-    head, place = m.scratch(m.batch, 4, dtype=torch.int32), m.scratch(m.batch, slots, 4, dtype=torch.int32)
+    head, place = m.scratch(m.batch, 2, dtype=torch.int32), m.scratch(m.batch, slots, 4, dtype=torch.int32)
     number = m.scratch(m.batch, slots, 5, dtype=torch.float64)
     return args.Pending(head, place, number, m.scratch(m.batch, slots, shape.tiles))

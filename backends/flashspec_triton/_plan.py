@@ -49,7 +49,6 @@ class Plan:
     chunks: int
     places: int
     """Rows of a request, rounded up to a power of two."""
-    judge_warps: int
 
     def split(self, group: int) -> Plan:
         """The same with ``group`` tiles in a program of the rows kernel."""
@@ -62,8 +61,7 @@ def plan(rows: int, places: int, vocab: int) -> Plan:
     tiles = -(-vocab // (TILE * FEW_TILES)) * FEW_TILES
     group = FEW_TILES if rows * tiles < MANY else MOST_TILES
     padded, judged = max(power(tiles), 16), max(power(places), LEAST_PLACES)
-    judge_warps = JUDGE_WARPS
-    return Plan(tiles, padded, group, WARPS, -(-tiles // group), judged, judge_warps)
+    return Plan(tiles, padded, group, WARPS, -(-tiles // group), judged)
 
 
 def waves(batch: int, width: int, tiles: int) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ class Pending(NamedTuple):
     """Requests whose last token needs another pass over rows; each has one slot, or one for every row."""
 
     head: Any
-    """``[B, 4]`` int32: 0 nothing to do, 1 draw from slot 0, 2 decide first; place reached; whether it emits; flaws."""
+    """``[B, 2]`` int32: 0 nothing to do, 1 draw from slot 0, 2 decide first; place reached."""
     place: Any
     """``[B, slots, 4]`` int32: row, mode (-1: not needed), draft, a flag of the method."""
     number: Any

@@ -19,7 +19,7 @@ from flashspec_triton.kernels.law import (
     state_of,
     weights,
 )
-from flashspec_triton.kernels.noise import RESIDUAL, coins, path_uniforms, uniforms
+from flashspec_triton.kernels.noise import BONUS, RESIDUAL, coins, uniforms
 
 NONFINITE, EMPTY, FELL = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
 WILD, INVALID = tl.constexpr(8), tl.constexpr(16)
@@ -53,7 +53,7 @@ def kind_of(draft, b, mixed, SPARSE: tl.constexpr, DENSE: tl.constexpr, SLOTTED:
 @triton.jit
 def prepared(
     target, noise, draft, b, count, first, start, kind, vocab, width, listed, stride_j, stride_a, draft_b,
-    draft_j, draft_a, explicit, domain, index,
+    draft_j, draft_a, explicit,
     METHOD: tl.constexpr, MASKED: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
     SLOTTED: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
@@ -78,22 +78,22 @@ def prepared(
     factor = tl.full([J], 1.0, tl.float64)
     sharp = tl.zeros([J], tl.float64)
     faulty = tl.zeros([J], tl.int32)
+    end = tl.full([J], BONUS, tl.uint32)
     if METHOD == PATH:
         coin = tl.zeros([J], tl.float64)
-        after_end = path_uniforms(noise, b, jj, live, width, explicit, domain, SLOTTED)
+        after_end = uniforms(noise, b, jj, live, width, explicit, end, jj * 0, jj, SLOTTED)
         after_rejection = after_end
     else:
         coin = coins(noise, b, jj, judges, width, explicit, SLOTTED)
         # implements: RNG-3
         rejection = tl.full([J], RESIDUAL, tl.uint32)
-        end = tl.full([J], 0, tl.uint32) + domain.to(tl.uint32)
         if METHOD == BLOCK:
-            after_rejection = uniforms(noise, b, jj, live, width, explicit, rejection, index, SLOTTED)
-            after_end = uniforms(noise, b, jj, live, width, explicit, end, index, SLOTTED)
+            after_rejection = uniforms(noise, b, jj, live, width, explicit, rejection, jj, jj * 0, SLOTTED)
+            after_end = uniforms(noise, b, jj, live, width, explicit, end, jj, jj * 0, SLOTTED)
         else:
             # Whether a verdict that stops at a place rejects there is known: one number will do.
             after = tl.where(ended, end, rejection)
-            after_end = uniforms(noise, b, jj, live, width, explicit, after, index, SLOTTED)
+            after_end = uniforms(noise, b, jj, live, width, explicit, after, jj, jj * 0, SLOTTED)
             after_rejection = after_end
         if SPARSE:
             if kind == 1:

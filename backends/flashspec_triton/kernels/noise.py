@@ -5,8 +5,9 @@ import triton.language as tl
 
 from flashspec_triton.kernels.law import state_of
 
-RESIDUAL = tl.constexpr(3)
 ACCEPT = tl.constexpr(2)
+RESIDUAL = tl.constexpr(3)
+BONUS = tl.constexpr(4)
 
 
 @triton.jit
@@ -36,30 +37,14 @@ def key_of(noise, b, SLOTTED: tl.constexpr):
 
 
 @triton.jit
-def words(noise, b, place, domain, SLOTTED: tl.constexpr):
-    """Words 0 and 1 of the block of ``(place, position, sequence, domain)`` under the request's seed."""
+def words(noise, b, index, step, domain, SLOTTED: tl.constexpr):
+    """Words 0 and 1 of the block of ``(index, position + step, sequence, domain)`` under the request's seed."""
     # implements: RNG-3, RNG-4
     seed, position, sequence = key_of(noise, b, SLOTTED)
-    c0 = place.to(tl.uint32)
-    zero = c0 * 0
+    zero = (index + step).to(tl.uint32) * 0
+    c0, c1 = zero + index.to(tl.uint32), zero + position + step.to(tl.uint32)
     low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
-    return philox(c0, zero + position, zero + sequence, zero + domain.to(tl.uint32), zero + low, zero + high)
-
-
-@triton.jit
-def path_uniforms(noise, b, place, live, width, explicit, domain, SLOTTED: tl.constexpr):
-    """Uniforms in float64 of rows ``place`` of the method path: a row's number is named by its token's position."""
-    # implements: PTH-3, UNI-2
-    if explicit != 0:
-        integer = tl.load(noise.sampling + b.to(tl.int64) * width + place, mask=live, other=0).to(tl.uint64)
-    else:
-        seed, position, sequence = key_of(noise, b, SLOTTED)
-        c1 = place.to(tl.uint32) + position
-        zero = c1 * 0
-        low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
-        first, second = philox(zero, c1, zero + sequence, zero + domain.to(tl.uint32), zero + low, zero + high)
-        integer = first.to(tl.uint64) | (second.to(tl.uint64) << 32)
-    return ((integer >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16
+    return philox(c0, c1, zero + sequence, zero + domain.to(tl.uint32), zero + low, zero + high)
 
 
 @triton.jit
@@ -69,17 +54,21 @@ def coins(noise, b, place, live, width, explicit, SLOTTED: tl.constexpr):
     if explicit != 0:
         coin = tl.load(noise.accept + b.to(tl.int64) * (width - 1) + place, mask=live, other=0).to(tl.uint32)
     else:
-        coin, unused = words(noise, b, place, tl.full((), ACCEPT, tl.uint32), SLOTTED)
+        coin, unused = words(noise, b, place, place * 0, tl.full((), ACCEPT, tl.uint32), SLOTTED)
     return (coin.to(tl.float64) + 0.5) * 2.3283064365386963e-10
 
 
 @triton.jit
-def uniforms(noise, b, place, live, width, explicit, domain, index, SLOTTED: tl.constexpr):
-    """Sampling uniforms in float64 of rows ``place``, should they be drawn from in ``domain``."""
-    # implements: UNI-2, RNG-2
+def uniforms(noise, b, place, live, width, explicit, domain, index, step, SLOTTED: tl.constexpr):
+    """Sampling uniforms in float64 of rows ``place``, should they be drawn from in ``domain``.
+
+    A stream names them by ``index`` in its round, or by ``step`` from its position: a row of the method path has the
+    number of its token's position.
+    """
+    # implements: UNI-2, RNG-2, PTH-3
     if explicit != 0:
         integer = tl.load(noise.sampling + b.to(tl.int64) * width + place, mask=live, other=0).to(tl.uint64)
     else:
-        low, high = words(noise, b, place + index, domain, SLOTTED)
+        low, high = words(noise, b, index, step, domain, SLOTTED)
         integer = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
     return ((integer >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16

@@ -276,11 +276,11 @@ def finish_kernel(
     b = tl.program_id(0)
     first, start, temperature, c, sharp_q = known(target, draft, b, stride_b, stride_j, width, ragged, DENSE, SLOTTED)
     await_writes(PDL)
-    head = tl.load(pending.head + b * 4)
+    head = tl.load(pending.head + b * 2)
     if head != 0:
         status = tl.load(out.status + b)
         slot = b * slots
-        stop = tl.load(pending.head + b * 4 + 1)
+        stop = tl.load(pending.head + b * 2 + 1)
         if METHOD == BLOCK:
             if head == 2:
                 stop = longest(pending, b, slots, tiles, stop, J, TP)

@@ -26,7 +26,7 @@ def sample_kernel(
     cold = temperature == 0.0
     c = sharpness(temperature)
     none = tl.full((), 0, tl.int32)
-    u = uniforms(noise, b, none, True, 1, explicit, domain, index, False)
+    u = uniforms(noise, b, none, True, 1, explicit, domain, none + index, none, False)
     await_writes(PDL)
     tile = tl.arange(0, TP)
     at = b.to(tl.int64) * tiles + tile

@@ -120,12 +120,12 @@ def walked(
 @triton.jit(
     do_not_specialize=[
         "stride_b", "stride_j", "stride_a", "vocab", "width", "tiles", "listed",
-        "draft_b", "draft_j", "draft_a", "ragged", "explicit", "domain", "index", "mixed", "slots", "begin", "until",
+        "draft_b", "draft_j", "draft_a", "ragged", "explicit", "mixed", "slots", "begin", "until",
     ]
 )  # fmt: skip
 def settle_kernel(
     target, cut, noise, draft, out, pending, going, stride_b, stride_j, stride_a, vocab, width, tiles, listed,
-    draft_b, draft_j, draft_a, ragged, explicit, domain, index, mixed, slots, begin, until,
+    draft_b, draft_j, draft_a, ragged, explicit, mixed, slots, begin, until,
     METHOD: tl.constexpr, MASKED: tl.constexpr, SPARSE: tl.constexpr, DENSE: tl.constexpr, QMASK: tl.constexpr,
     FILTER: tl.constexpr, ALIGNED: tl.constexpr, SLOTTED: tl.constexpr, LAZY: tl.constexpr,
     SPREAD: tl.constexpr, T: tl.constexpr, J: tl.constexpr, TP: tl.constexpr, PDL: tl.constexpr,
@@ -165,7 +165,7 @@ def settle_kernel(
     slot = b.to(tl.int64) * width + jj
     x, ended, wild, logit, factor, sharp, faulty, coin, u_rejected, u_ended = prepared(
         target, noise, draft, b, count, first, start, kind, vocab, width, listed, stride_j, stride_a, draft_b, draft_j,
-        draft_a, explicit, domain, index, METHOD, MASKED, SPARSE, DENSE, QMASK, SLOTTED, J,
+        draft_a, explicit, METHOD, MASKED, SPARSE, DENSE, QMASK, SLOTTED, J,
     )  # fmt: skip
     # What each row would be drawn with, should the verdict stop there.
     rejects = (ended == 0) & (METHOD != PATH)
@@ -327,9 +327,8 @@ def settle_kernel(
     now = tl.where((emits != 0) & (cold == 0), 1, 0)
     if LATER:
         head = tl.where(open_at != 0, 2, now)
-        tl.store(pending.head + b * 4, head, mask=lead)
-        tl.store(pending.head + b * 4 + 1, tau, mask=lead)
-        tl.store(pending.head + b * 4 + 2, emits, mask=lead)
+        tl.store(pending.head + b * 2, head, mask=lead)
+        tl.store(pending.head + b * 2 + 1, tau, mask=lead)
         idle = tl.where(head == 2, slots, head)
         unused = (jj >= idle) & (jj < slots) & lead
         tl.store(pending.place + (b * slots + jj) * 4 + 1, tl.full([J], -1, tl.int32), mask=unused)
