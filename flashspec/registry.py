@@ -11,7 +11,7 @@ import importlib
 import tomllib
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -23,6 +23,18 @@ DRAFTERS = "flashspec.drafters"
 """``factory(context, argument) -> Drafter``; ``context`` is ``hf.pool.PoolContext``."""
 PREFERENCE = ("triton", "torch", "numpy")
 """Unasked, the first of these that loads and declares the device is taken."""
+
+
+@runtime_checkable
+class Warmable(Protocol):
+    """A backend whose kernels are compiled at their first call, and can be before. Optional for a backend."""
+
+    def warm(self, vocab: int, dtype: str, draft_len: int, filters: bool) -> float:
+        """Compile what calls with rows of ``vocab`` logits and up to ``draft_len`` drafts need; returns seconds.
+
+        Runs on the current device of the kind that the backend declares. What is in the compiler's own cache
+        is only loaded.
+        """
 
 
 @attrs.frozen

@@ -12,11 +12,11 @@ from typing import Any
 
 import attrs
 
-from flashspec.bench import decode, hazards, table, verify
+from flashspec.bench import decode, hazards, select, table, verify, verify_plot, verify_table
 from flashspec.errors import ContractError, FlashSpecError, UnknownName
 
 STANDARD_OUTPUT = "-"
-INTEGERS = ("draft_max", "limit", "max_new_tokens", "repeats", "seed", "threads")
+INTEGERS = ("draft_max", "limit", "max_new_tokens", "repeats", "seed", "seeds", "threads")
 LISTS = ("draft", "systems", "kinds")
 
 
@@ -40,15 +40,26 @@ def parser() -> argparse.ArgumentParser:
         shape: dict[str, Any] = {"type": type(default), "default": default}
         if isinstance(default, tuple):
             shape = {"type": type(default[0]), "nargs": "+", "default": default}
-        other.add_argument("--" + name.replace("_", "-"), help=f"{text} (default: {default})", **shape)
+        shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        other.add_argument("--" + name.replace("_", "-"), help=f"{text} (default: {shown})", **shape)
+    other.add_argument("--plot", metavar="FILE", help="draw the report (.svg, .png, .pdf); needs matplotlib")
     third = commands.add_parser("hazards", help="how often lookup drafts are right", allow_abbrev=False)
     for field in attrs.fields(hazards.Config):
         if field.name != "command":
             kind = str if field.name in ("prompts", "target", "dtype") else int
             third.add_argument("--" + field.name.replace("_", "-"), type=kind, default=field.default)
-    for each in (sub, other, third):
+    fourth = commands.add_parser("select", help="what a choice costs and brings", allow_abbrev=False)
+    for field in attrs.fields(select.Config):
+        if field.name != "command":
+            many = "+" if isinstance(field.default, tuple) else None
+            kind = int if field.name in INTEGERS else str
+            fourth.add_argument("--" + field.name, type=kind, default=field.default, nargs=many)
+    for each in (sub, other, third, fourth):
         text = "write JSON to FILE or stdout"
         each.add_argument("--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help=text)
+    last = commands.add_parser("plot", help="draw reports of verify", allow_abbrev=False)
+    last.add_argument("files", nargs="+", metavar="FILE.json", help="reports of verify, drawn together")
+    last.add_argument("--plot", required=True, metavar="FILE", help="file to draw (.svg, .png, .pdf)")
     return top
 
 
@@ -65,6 +76,13 @@ def configure_hazards(arguments: argparse.Namespace, argv: Sequence[str]) -> haz
     return hazards.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
 
 
+def configure_select(arguments: argparse.Namespace, argv: Sequence[str]) -> select.Config:
+    """The configuration of ``select`` that a parsed command line asks for."""
+    values = {f.name: getattr(arguments, f.name) for f in attrs.fields(select.Config) if f.name != "command"}
+    owned: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return select.Config(**owned, command=shlex.join(["flashspec", "bench", *argv]))
+
+
 def configure(arguments: argparse.Namespace, argv: Sequence[str]) -> decode.Config:
     """The configuration that a parsed command line asks for."""
     values: dict[str, Any] = {option.name: getattr(arguments, option.name) for option in decode.options()}
@@ -73,7 +91,7 @@ def configure(arguments: argparse.Namespace, argv: Sequence[str]) -> decode.Conf
     return decode.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
 
 
-def check_place(file: str | None) -> None:
+def check_place(file: str | None, option: str = "--json") -> None:
     """Refuse, before anything is measured, a file that could not be written afterwards.
 
     Raises:
@@ -82,15 +100,19 @@ def check_place(file: str | None) -> None:
     if file is None or file == STANDARD_OUTPUT:
         return
     if Path(file).is_dir() or not Path(file).parent.is_dir():
-        raise ContractError(f"--json {file} cannot be written; name a file in a folder that exists")
+        raise ContractError(f"{option} {file} cannot be written; name a file in a folder that exists")
 
 
 def _show_verify(report: Mapping[str, Any]) -> None:
-    print(verify.plain(report))
+    print(verify_table.plain(report))
 
 
 def _show_hazards(report: Mapping[str, Any]) -> None:
     print(hazards.plain(dict(report)))
+
+
+def _show_select(report: Mapping[str, Any]) -> None:
+    print(select.plain(report))
 
 
 def deliver(report: dict[str, Any], file: str | None, show: Callable[[Mapping[str, Any]], None] = table.show) -> None:
@@ -110,15 +132,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(given)
     progress = _progress if sys.stderr.isatty() else _silent
     try:
+        if arguments.bench in ("verify", "plot"):
+            check_place(arguments.plot, "--plot")
+        if arguments.bench == "plot":
+            verify_plot.draw(verify_plot.read(arguments.files), Path(arguments.plot))
+            return 0
         check_place(arguments.json)
         if arguments.bench == "verify":
             report, show = verify.run(configure_verify(arguments, given), progress), _show_verify
         elif arguments.bench == "hazards":
             report, show = hazards.run(configure_hazards(arguments, given), progress), _show_hazards
+        elif arguments.bench == "select":
+            report, show = select.run(configure_select(arguments, given), progress), _show_select
         else:
             report, show = decode.run(configure(arguments, given), progress), table.show
         progress("")
         deliver(report, arguments.json, show)
+        if arguments.bench == "verify" and arguments.plot:
+            verify_plot.draw([report], Path(arguments.plot))
     except (ContractError, UnknownName) as error:
         return _fail(error, 2)
     except (FlashSpecError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,10 @@ import numpy as np
 MICROSECONDS = 1e6
 READ_BYTES = 2 << 30
 CPU_BYTES = 1 << 28
+LEAST = 3
+"""Samples of a row, however slow it is."""
+FEW_US = 1e4
+"""Microseconds of eager calls in one sample."""
 
 
 @attrs.frozen
@@ -20,6 +25,8 @@ class Timing:
 
     mode: str
     """``graph``: calls captured in a CUDA graph; ``eager``: calls one by one."""
+    samples: int
+    """Timed rounds: of all calls of a graph, else of one call or a few."""
     median_us: float
     p10_us: float
     p90_us: float
@@ -28,50 +35,68 @@ class Timing:
     def of(cls, mode: str, samples: Sequence[float]) -> Timing:
         """Quantiles of measured microseconds."""
         p10, median, p90 = (float(x) for x in np.quantile(np.asarray(samples), (0.1, 0.5, 0.9)))
-        return cls(mode, median, p10, p90)
+        return cls(mode, len(samples), median, p10, p90)
 
 
-def wall(calls: Sequence[Callable[[], Any]], repeats: int) -> Timing:
-    """Each of ``calls`` in turn, ``repeats`` rounds after one that does not count; nothing runs on a device."""
-    samples = []
-    for turn in range(repeats + 1):
-        for call in calls:
-            start = time.perf_counter()
-            call()
-            spent = time.perf_counter() - start
-            if turn:
-                samples.append(spent * MICROSECONDS)
+def wall(calls: Sequence[Callable[[], Any]], repeats: int, seconds: float) -> Timing:
+    """``calls`` in turn, one a sample, after one that does not count; nothing runs on a device.
+
+    ``repeats`` rounds, or fewer samples (but ``LEAST``) if more would take longer than ``seconds``.
+    """
+    calls[-1]()
+    samples: list[float] = []
+    end = time.perf_counter() + seconds
+    for call in itertools.islice(itertools.cycle(calls), repeats * len(calls)):
+        start = time.perf_counter()
+        call()
+        samples.append((time.perf_counter() - start) * MICROSECONDS)
+        if len(samples) >= LEAST and time.perf_counter() > end:
+            break
     return Timing.of("eager", samples)
 
 
-def cuda(calls: Sequence[Callable[[], Any]], repeats: int) -> Timing:
-    """All of ``calls`` in one graph, replayed ``repeats`` times; eagerly where they cannot be captured."""
+def cuda(calls: Sequence[Callable[[], Any]], repeats: int, seconds: float, *, capture: bool = True) -> Timing:
+    """All of ``calls`` in one graph, replayed ``repeats`` times; eagerly where they cannot be captured.
+
+    Fewer replays (but ``LEAST``) if more would take longer than ``seconds``.
+    """
     import torch
 
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for call in calls:
+        for call in dict.fromkeys(calls):
             call()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
+    if not capture:
+        return _eager(calls, repeats, seconds)
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
             kept = [call() for call in calls]
     except RuntimeError:
         torch.cuda.synchronize()
-        return _events("eager", lambda: [call() for call in calls], len(calls), repeats)
-    timing = _events("graph", graph.replay, len(calls), repeats)
+        return _eager(calls, repeats, seconds)
+    timing = _events("graph", graph.replay, len(calls), repeats, seconds)
     del kept
     return timing
 
 
-def _events(mode: str, work: Callable[[], Any], count: int, repeats: int) -> Timing:
+def _eager(calls: Sequence[Callable[[], Any]], repeats: int, seconds: float) -> Timing:
+    """A few calls a sample, so that launches overlap, unless one by itself takes a millisecond; sets take turns."""
+    once = _events("eager", calls[0], 1, 1, 0.0).median_us
+    few = max(1, min(len(calls), int(FEW_US / once)))
+    turn = itertools.cycle(calls)
+    return _events("eager", lambda: [next(turn)() for _ in range(few)], few, repeats, seconds)
+
+
+def _events(mode: str, work: Callable[[], Any], count: int, repeats: int, seconds: float) -> Timing:
     for _ in range(3):
         work()
-    samples = []
-    for _ in range(repeats):
+    samples: list[float] = []
+    stop = time.perf_counter() + seconds
+    while len(samples) < repeats and (len(samples) < LEAST or time.perf_counter() < stop):
         start, end = _event(), _event()
         start.record()
         work()
@@ -95,10 +120,18 @@ def read_bandwidth(device: str) -> float:
     """
     if device != "cuda":
         array = np.ones(CPU_BYTES // 4, np.float32)
-        return CPU_BYTES / (wall([lambda: array.sum(dtype=np.float32)], 5).median_us / MICROSECONDS)
+        return CPU_BYTES / (wall([lambda: array.sum(dtype=np.float32)], 5, 1.0).median_us / MICROSECONDS)
     import torch
 
-    source = torch.ones(READ_BYTES // 4, dtype=torch.float32, device=device)
+    best = _cuda_bandwidth()
+    torch.cuda.empty_cache()
+    return best
+
+
+def _cuda_bandwidth() -> float:
+    import torch
+
+    source = torch.ones(READ_BYTES // 4, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
     work = ((source.sum, 1), (source.amax, 1), (lambda: target.copy_(source), 2))
-    return max(f * READ_BYTES / (cuda([call], 9).median_us / MICROSECONDS) for call, f in work)
+    return max(f * READ_BYTES / (cuda([call], 9, 1.0).median_us / MICROSECONDS) for call, f in work)

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from flashspec.cli import models, output
+from flashspec.cli import models, output, warming
 from flashspec.cli.faults import one_line
 from flashspec.cli.wiring import Wiring
 from flashspec.errors import FlashSpecError
@@ -24,23 +24,40 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def doctor(*, json: str | None = None) -> Callable[[Wiring], int]:
+def doctor(
+    *,
+    warm: int | None = None,
+    target: str | None = None,
+    backend: str | None = None,
+    dtype: str | None = None,
+    json: str | None = None,
+) -> Callable[[Wiring], int]:
     """Say which versions, devices, backends, presets and caches are here, and why something is not usable.
 
     Parameters
     ----------
+    warm
+        Compile the GPU kernels for a vocabulary of so many tokens, so that no request waits for it.
+    target
+        The same for the vocabulary and dtype of a model: a preset, a folder or a hub id.
+    backend
+        Backend to warm (default: every usable one that can be).
+    dtype
+        Logits to warm for: bfloat16 (the default; with --target the model's), float16 or float32.
     json
         Report as JSON to FILE (--json NAME.json or --json=FILE), or to standard output without one.
     """
 
     def job(wiring: Wiring) -> int:
+        order = warming.Order(warm, target, backend, dtype)
         with output.progress(output.watched(sys.stderr, json)) as say:
             report = examine(wiring, say)
+            report["warm"] = warming.warm(wiring, order, say) if order.given else []
         if json is not None:
             output.deliver(report, json)
         if json != output.STDOUT:
             output.show(*_tables(report), stream=sys.stdout)
-        return 0
+        return int(any(row["seconds"] is None for row in report["warm"]))
 
     return job
 
@@ -140,4 +157,5 @@ def _tables(report: dict[str, Any]) -> list[Any]:
     if cache := report["cache"]:
         state = "writable" if cache["writable"] else "NOT writable"
         things.append(f"cache folder: {cache['folder']} ({state}, {cache['free_bytes'] / 1e9:.1f} GB free)")
+    things += [warming.line(row) for row in report["warm"]]
     return [*things, *(f"{part}: {reason}" for part, reason in report["problems"].items())]
