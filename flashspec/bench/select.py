@@ -1,112 +1,126 @@
-"""Record the traces of ``docs/benchmarks/traces``: answers to our own prompts, every free draft scored.
+"""``flashspec bench select``: what a choice costs, and what selectors bring in simulated worlds and on traces.
 
-``python -P -m flashspec.bench.select DIR`` writes one file per kind of prompt and ``mixed``, in which
-the kinds take turns; ``flashspec replay`` reads them. Greedy, so that the text is the target's alone.
+Simulations and replays are those of ``flashspec simulate`` and ``flashspec replay``, with their usual
+selectors: these two commands have the options.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import attrs
 
+from flashspec import selectors
+from flashspec.bench import select_cost
 from flashspec.bench.header import header
-from flashspec.bench.prompts import Prompt, load_prompts
 from flashspec.errors import ContractError
+from flashspec.selectors import setup, trace
+from flashspec.selectors.replay import replay_all
 
-KINDS = ("code", "edit", "chat", "prose")
-MIXED = "mixed"
-KEPT = ("request", "places")
-"""What a replay reads of a step; the rest would only make the files larger."""
+PARTS = ("cost", "graph", "simulate", "replay")
+WORLDS = {"seed": 200, "switching": 60, "speculation": 2}
+"""Worlds that are simulated, with the number of seeds."""
+REPLAYED = ("cht", "throughput_greedy", "ucb1", "random")
+Progress = Callable[[str], None]
 
 
 @attrs.frozen
 class Config:
-    """What to record.
+    """Every option of the command.
 
     Raises:
-        ContractError: numbers below 1.
+        UnknownName: a selector that there is none of.
+        ContractError: a part that is none, a number below 1.
     """
 
-    target: str = "smollm2-135m"
-    prompts: int = 4
-    """Prompts of each kind; the mixed trace takes half as many others of each, one of each kind in turn."""
-    max_new_tokens: int = 160
-    threads: int | None = None
-    """Threads of torch for which costs are looked up or measured."""
-    answer_threads: int | None = None
-    """Threads while answering; None: the same. Costs do not come from the answers, so they may differ."""
-    dtype: str = "auto"
+    parts: tuple[str, ...] = PARTS
+    """What is measured."""
+    selectors: tuple[str, ...] = ("cht", "hazard_ts", "adaptive_ts", "ucb1", "thompson")
+    """Whose choices are timed."""
+    repeats: int = 200
+    """Timed blocks of each call."""
+    seeds: int | None = None
+    """Seeds of every simulation; unnamed: 200, 60 and 2."""
+    traces: tuple[str, ...] = ()
+    """Files of ``flashspec generate --trace``."""
+    command: str = "flashspec bench select"
 
     def __attrs_post_init__(self) -> None:
-        if self.prompts < 1 or self.max_new_tokens < 1:
-            raise ContractError(f"{self}; allowed: prompts and max_new_tokens >= 1")
+        strange = [part for part in self.parts if part not in PARTS]
+        if strange or not self.parts:
+            raise ContractError(f"parts are {self.parts}; allowed: some of {', '.join(PARTS)}")
+        if self.repeats < 1 or (self.seeds is not None and self.seeds < 1):
+            raise ContractError(f"repeats is {self.repeats}, seeds is {self.seeds}; allowed: integers >= 1")
+        for name in self.selectors:
+            selectors.from_spec(name)
 
 
-def chosen(prompts: Sequence[Prompt], each: int) -> dict[str, list[Prompt]]:
-    """The prompts of every trace by its name; those of ``mixed`` are in no other."""
-    kinds = {kind: [p for p in prompts if p.category == kind] for kind in KINDS}
-    turns = max(1, each // 2)
-    short = [kind for kind, mine in kinds.items() if len(mine) < each + turns]
-    if short:
-        raise ContractError(f"there are fewer than {each + turns} prompts of {', '.join(short)}; lower --prompts")
-    mixed = [kinds[kind][each + turn] for turn in range(turns) for kind in KINDS]
-    return {**{kind: mine[:each] for kind, mine in kinds.items()}, MIXED: mixed}
+def run(config: Config, progress: Progress) -> dict[str, Any]:
+    """The report: header, and a list of rows for every part."""
+    report: dict[str, Any] = {"header": header(config.command)}
+    if "cost" in config.parts:
+        report["cost"] = select_cost.on_cpu(config.selectors, config.repeats, progress)
+    if "graph" in config.parts:
+        report["graph"] = select_cost.in_graph(config.repeats, progress)
+    if "simulate" in config.parts:
+        report["simulate"] = []
+        for world, usual in WORLDS.items():
+            made = simulation(setup.Setup.of(world, seeds=config.seeds or usual), progress)
+            report["simulate"] += bare([*made["results"], *made["references"]])
+    if "replay" in config.parts:
+        report["replay"] = bare(replays(config.traces, REPLAYED, progress)["results"]) if config.traces else []
+    return report
 
 
-def record(config: Config, folder: Path, say: Any) -> None:
-    """Answer the prompts and write the files."""
-    import torch
-
-    from flashspec.hf import Speculator, load
-    from flashspec.hf.loading import encode_prompt
-
-    loaded = load(config.target, dtype=config.dtype, threads=config.threads, progress=say)
-    speculator = Speculator.build(loaded)
-    if config.answer_threads is not None:
-        torch.set_num_threads(config.answer_threads)
-    for name, prompts in chosen(load_prompts(), config.prompts).items():
-        lines: list[str] = []
-        for number, prompt in enumerate(prompts, 1):
-            say(f"{name}: {number} of {len(prompts)}")
-            ids = encode_prompt(loaded, prompt.text, None)
-            request = speculator.default_request(ids, max_new_tokens=config.max_new_tokens)
-            notes = {"question_id": prompt.question_id, "kind": prompt.category}
-            speculator.generate(request, trace=partial(_keep, lines, notes))
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def bare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without what figures are drawn from."""
+    return [{key: value for key, value in row.items() if key != "curve"} for row in rows]
 
 
-def _keep(lines: list[str], notes: Mapping[str, Any], step: Mapping[str, Any]) -> None:
-    """Add a step's line, with the notes if it begins a request."""
-    kept = {key: step[key] for key in KEPT if key in step}
-    if "request" in kept:
-        kept["request"] = {**kept["request"], **notes}
-    lines.append(json.dumps(kept, separators=(",", ":"), allow_nan=False))
+def simulation(given: setup.Setup, say: Progress) -> dict[str, Any]:
+    """The report of ``flashspec simulate``."""
+    found = setup.run(given, say)
+    rows = {kind: [outcome.row() for outcome in getattr(found, kind)] for kind in ("results", "references")}
+    return {"header": header(" ".join(given.words)), **rows}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Record; 0 when it ended well."""
-    given = sys.argv[1:] if argv is None else list(argv)
-    parser = argparse.ArgumentParser(prog="python -P -m flashspec.bench.select", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the files go")
-    for field in attrs.fields(Config):
-        kind = str if field.name in ("target", "dtype") else int
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=field.default)
-    arguments = vars(parser.parse_args(given))
-    folder = arguments.pop("folder")
-    if not folder.is_dir():
-        parser.error(f"{folder} is no folder; make it first")
-    record(Config(**arguments), folder, lambda stage: None)
-    about = json.dumps(header(" ".join(["python -P -m flashspec.bench.select", *given])), indent=2)
-    (folder / "header.json").write_text(about + "\n", encoding="utf-8")
-    return 0
+def replays(files: Sequence[str], names: Sequence[str], say: Progress) -> dict[str, Any]:
+    """The report of ``flashspec replay``.
+
+    Raises:
+        UnknownName: a selector that there is none of.
+        ContractError: a file that is no trace.
+    """
+    makes = [(name, partial(selectors.from_spec, name)) for name in names]
+    for _, make in makes:
+        make()
+    loaded = [trace.load(file) for file in files]
+    found = replay_all(loaded, makes, say)
+    words = ["flashspec", "replay", *files, *(word for name in names for word in ("--selector", name))]
+    left = {given.name: list(given.left_out) for given in loaded if given.left_out}
+    return {"header": header(" ".join(words)), "left_out": left, "results": [one.row for one in found]}
+
+
+def plain(report: Mapping[str, Any]) -> str:
+    """The report for people, a line per row."""
+    lines = [select_cost.line(row) for part in ("cost", "graph") for row in report.get(part, [])]
+    for row in report.get("simulate", []):
+        name = f"{row['env']} {row['case']}".strip()
+        lines.append(
+            f"{name:12} {row['selector']:28} regret {row['mean_regret']:9.1f}   {row['percent_of_oracle']:6.1f} %"
+        )
+    for row in report.get("replay", []):
+        percent = f"{row['percent_of_best_fixed']:6.1f} % of the best fixed arm"
+        lines.append(f"{row['trace']:12} {row['selector']:28} {percent}")
+    if report.get("replay") == []:
+        lines.append("replay        not measured; name traces with --traces FILE ...")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from flashspec.bench.__main__ import main
+
+    sys.exit(main(["select", *sys.argv[1:]]))

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
 from flashspec import registry, selectors
 from flashspec.cli import output
+from flashspec.cli.biases import biases
 from flashspec.cli.faults import UsageError
+from flashspec.cli.live import drawing
+from flashspec.cli.memory import restored, save
 from flashspec.cli.prompt import read_prompt
 from flashspec.cli.summary import report_of, tables
 from flashspec.cli.wiring import Wiring
-from flashspec.decoding import Request, Result
+from flashspec.decoding import DraftLost, Request, Result
 from flashspec.decoding.method import AUTO, check_method
+from flashspec.decoding.shadow import EVERY, check_every
 from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS, check_spec
 from flashspec.errors import ContractError
 
@@ -36,6 +41,14 @@ class Options:
     """Longest draft in tokens."""
     selector: str = selectors.DEFAULT
     """What chooses the draft of each step; fixed:DRAFT/LENGTH always plays that one."""
+    selector_state: str | None = None
+    """Go on from what the selector learned in FILE, and save there what it knows at the end; made if missing."""
+    shadow: int = EVERY
+    """Every so many steps model drafts are scored on what was emitted meanwhile; 0: only when they play."""
+    warm_start: bool = True
+    """Start from what the prompt says about n-gram and suffix drafts."""
+    refresh: bool = True
+    """Keep the step costs fresh by the steps that are made, unless that could change a seed's text."""
     backend: str | None = None
     """Verifier by name or module:attr; unnamed, the best for the device."""
     method: str = AUTO
@@ -56,12 +69,32 @@ class Options:
     """No end of text before this many tokens."""
     stop: tuple[str, ...] = ()
     """Stop before this text; repeatable."""
+    ignore_eos: bool = False
+    """Go on behind the end of text, to the budget or a stop text."""
+    repetition_penalty: float = 1.0
+    """Divide positive logits of tokens that occurred by this, multiply negative ones; 1 is off."""
+    presence_penalty: float = 0.0
+    """Take this off the logits of tokens that were generated; 0 is off."""
+    frequency_penalty: float = 0.0
+    """Take this off once for each time that a token was generated; 0 is off."""
+    no_repeat_ngram: int = 0
+    """No run of N tokens comes twice, prompt included; 0 is off."""
+    logit_bias: tuple[str, ...] = ()
+    """ID=VALUE: add VALUE to a token's logit, -inf forbids it; repeatable."""
+    bad_words: tuple[str, ...] = ()
+    """A text that must not come, by its tokens; repeatable."""
+    logprobs: int | None = None
+    """Report in the JSON each token's log-probability and those of the K likeliest tokens."""
+    logprobs_of: Literal["raw", "processed"] = "raw"
+    """raw: the target's own law, before any option; processed: the law that is sampled from."""
     chat: bool | None = None
     """Wrap the prompt as a user's turn. Default: if the model has a chat template."""
     prompt_file: str | None = None
     """Read the prompt from FILE (UTF-8), - for standard input."""
     stream: bool = True
     """Print text as it comes, or all of it at the end."""
+    live: bool = False
+    """On a terminal, show a table of drafts and scores while decoding; the text follows at the end."""
     trace: str | None = None
     """Write one JSON line a step to FILE."""
     json: str | None = None
@@ -81,8 +114,12 @@ class Options:
         """The fields of a ``Request`` that come from the command line."""
         names = (
             "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop",
+            "repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram", "bad_words", "logprobs",
+            "logprobs_of",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        fields = {name: getattr(self, name) for name in names}
+        fields["logit_bias"] = biases(self.logit_bias)
+        return {**fields, "eos_ids": ()} if self.ignore_eos else fields
 
     def drafts(self) -> tuple[str, ...]:
         """The drafts to choose from; empty for plain decoding."""
@@ -118,20 +155,36 @@ def check(options: Options) -> None:
         BackendUnavailable: a backend that cannot be loaded.
         UsageError: drafts that contradict each other.
     """
-    Request(prompt_ids=(0,), **options.request())
+    Request(prompt_ids=(0,), **{**options.request(), "bad_words": ()})
+    check_told(options)
     if options.draft_max < 1:
         raise ContractError(f"draft_max is {options.draft_max}; allowed: an integer >= 1; --draft none is plain")
     check_method(options.method)
+    check_every(options.shadow)
     for draft in options.drafts():
         check_spec(draft)
     selectors.from_spec(options.selector)
     if options.backend is not None:
         registry.get_backend(options.backend)
-    for name in (options.trace, options.json):
+    for name in (options.trace, options.json, options.selector_state):
         if name not in (None, output.STDOUT) and not Path(str(name)).absolute().parent.is_dir():
             raise UsageError(f"{name} cannot be written: its folder does not exist; make the folder first")
     if options.trace is not None and options.trace == options.json:
         raise UsageError(f"--trace and --json both name {options.trace}; give two files")
+
+
+def check_told(options: Options) -> None:
+    """Refuse options that would have no effect.
+
+    Raises:
+        UsageError: log-probabilities without a report to put them in; no end of text that is kept and ignored.
+    """
+    if options.logprobs is not None and options.json is None:
+        raise UsageError("--logprobs goes into the report; add --json")
+    if options.logprobs is None and options.logprobs_of != DEFAULTS.logprobs_of:
+        raise UsageError("--logprobs-of says of which law --logprobs K are; add --logprobs")
+    if options.ignore_eos and options.min_new_tokens:
+        raise UsageError("--min-new-tokens forbids the end of text and --ignore-eos goes on behind it; give one")
 
 
 def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
@@ -146,8 +199,12 @@ def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
         say("preparing the drafts (the first time: measuring what steps cost here)")
         speculator = _build(wiring, loaded, options, options.drafts())
     request = speculator.default_request(ids, **options.request())
-    with _trace(options.trace) as record:
-        result = _stream(speculator.stream(request, trace=record), options)
+    shared = None if options.selector_state is None else restored(options.selector_state, speculator.engine)
+    with _trace(options.trace) as record, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DraftLost)
+        result = _stream(speculator.stream(request, trace=record, shared=shared), options)
+    if options.selector_state is not None and shared is not None:
+        save(options.selector_state, speculator.engine, shared)
     plain = None
     if options.compare:
         with output.progress(output.watched(sys.stderr, options.json)) as say:
@@ -156,6 +213,8 @@ def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
     report = report_of(options, loaded, speculator, request, result, plain)
     if options.json is not None:
         output.deliver(report, options.json)
+    for name, reason in result.stats.lost.items():
+        sys.stderr.write(f"warning: draft {name} failed ({reason}); the text went on without it\n")
     if output.watched(sys.stderr, options.json):
         sys.stdout.flush()
         output.show(*tables(report), stream=sys.stderr)
@@ -171,6 +230,9 @@ def _build(wiring: Wiring, loaded: Any, options: Options, drafts: tuple[str, ...
         backend=options.backend,
         recalibrate=options.recalibrate,
         method=options.method,
+        shadow=options.shadow,
+        warm_start=options.warm_start,
+        refresh=options.refresh,
     )
 
 
@@ -180,19 +242,25 @@ def _stream(generation: Any, options: Options) -> Result:
     Ctrl-C leaves what is printed, ends the line and goes on as KeyboardInterrupt.
     """
     quiet = options.json == output.STDOUT
+    live = options.live and output.watched(sys.stderr, options.json)
+    # On one terminal a moving table and a growing text would overwrite each other.
+    stream = options.stream and not (live and sys.stdout.isatty())
     held: list[str] = []
     last = ""
     try:
-        for chunk in generation:
-            held.append(chunk.text)
-            if chunk.text and options.stream and not quiet:
-                sys.stdout.write(chunk.text)
-                sys.stdout.flush()
+        with drawing(generation, live) as draw:
+            for chunk in generation:
+                held.append(chunk.text)
+                if chunk.text and stream and not quiet:
+                    sys.stdout.write(chunk.text)
+                    sys.stdout.flush()
+                if draw is not None:
+                    draw(chunk.text)
     finally:
         text = "".join(held)
         last = text[-1:]
         if not quiet:
-            sys.stdout.write(text if not options.stream else "")
+            sys.stdout.write(text if not stream else "")
             sys.stdout.write("" if last == "\n" else "\n")
             sys.stdout.flush()
     result: Result = generation.result

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from flashspec import selectors
+from flashspec.bench.select import REPLAYED, replays
 from flashspec.cli import figures, output
 from flashspec.cli.faults import UsageError
-from flashspec.cli.simulate import check_plot, span
+from flashspec.cli.reports import read
+from flashspec.cli.simulate import check_alone, check_plot, span
 from flashspec.cli.wiring import Wiring
-from flashspec.selectors import trace
-from flashspec.selectors.replay import Replayed, replay_all
-
-USUAL = ("cht", "throughput_greedy", "ucb1", "random")
 
 
 @attrs.frozen
@@ -27,6 +23,8 @@ class Options:
 
     selector: tuple[str, ...] = ()
     """A selector to replay; repeatable. Without one: cht and a few to compare it with."""
+    report: str | None = None
+    """Show and draw FILE, written by --json before, instead of replaying."""
     plot: str | None = None
     """Draw percent of the best fixed arm and the drafts taken over the text into FILE (.png, .svg, .pdf)."""
     json: str | None = None
@@ -49,35 +47,39 @@ def replay(traces: tuple[str, ...] = (), /, *, options: Options = DEFAULTS) -> C
 
 def run(files: tuple[str, ...], options: Options) -> int:
     """Replay, show, write."""
-    if not files:
-        raise UsageError("no trace was named; record one with flashspec generate --trace FILE")
-    check_plot(options.plot)
-    names = options.selector or USUAL
-    for name in names:
-        selectors.from_spec(name)
-    loaded = [trace.load(file) for file in files]
-    with output.progress(output.watched(sys.stderr, options.json)) as say:
-        found = replay_all(loaded, [(name, partial(selectors.from_spec, name)) for name in names], say)
-    report = report_of(files, names, loaded, found)
+    report = report_of(files, options)
     if options.plot is not None:
         with output.writing(options.plot):
-            figures.draw_replay(found, Path(options.plot))
+            figures.draw_replay(report["results"], Path(options.plot))
     if options.json is not None:
         output.deliver(report, options.json)
     if options.json != output.STDOUT:
-        output.show(table(report["results"]), stream=sys.stdout)
+        output.show(table(report["results"]), *left_out(report["left_out"]), stream=sys.stdout)
     return 0
 
 
-def report_of(
-    files: tuple[str, ...], names: tuple[str, ...], loaded: list[trace.Trace], found: list[Replayed]
-) -> dict[str, Any]:
-    """The JSON report."""
-    from flashspec.bench.header import header
+def report_of(files: tuple[str, ...], options: Options) -> Mapping[str, Any]:
+    """The report: read, or made after everything that can be refused was looked at."""
+    if options.report is not None:
+        if files:
+            raise UsageError("traces and --report together; a report is only shown and drawn (--plot)")
+        check_alone(options, DEFAULTS)
+        check_plot(options.plot)
+        return read(options.report, "replay", options.selector)
+    if not files:
+        raise UsageError("no trace was named; record one with flashspec generate --trace FILE")
+    check_plot(options.plot)
+    with output.progress(output.watched(sys.stderr, options.json)) as say:
+        return replays(files, options.selector or REPLAYED, say)
 
-    words = ["flashspec", "replay", *files, *(word for name in names for word in ("--selector", name))]
-    left = {given.name: list(given.left_out) for given in loaded if given.left_out}
-    return {"header": header(" ".join(words)), "left_out": left, "results": [one.row for one in found]}
+
+def left_out(given: Mapping[str, Sequence[str]]) -> list[str]:
+    """What a person should know of drafts that no policy could be replayed with."""
+    return [
+        f"{name}: {', '.join(drafts)} left out, not scored at every token; no selector could take "
+        f"{'it' if len(drafts) == 1 else 'them'}"
+        for name, drafts in given.items()
+    ]
 
 
 def table(rows: list[dict[str, Any]]) -> Any:

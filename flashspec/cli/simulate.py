@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from flashspec import selectors
+from flashspec.bench.select import simulation
 from flashspec.cli import figures, output
 from flashspec.cli.faults import UsageError
+from flashspec.cli.reports import read
 from flashspec.cli.wiring import Wiring
-from flashspec.errors import ContractError
-from flashspec.selectors import experiment
-from flashspec.selectors.course import Feedback
-
-USUAL = {
-    "seed": ("ucb1", "thompson", "adaptive_ts"),
-    "switching": ("ucb1", "thompson", "adaptive_ts"),
-    "speculation": ("cht", "hazard_ts", "ucb1", "random"),
-}
-SEEDS = {"seed": 200, "switching": 60, "speculation": 4}
-STEPS = {"seed": 10_000, "switching": 10_000, "speculation": 30_000}
+from flashspec.selectors.setup import Setup
 
 
 @attrs.frozen
@@ -32,17 +22,23 @@ class Options:
     """Everything that the command takes."""
 
     env: str = "speculation"
-    """World: seed (three Bernoulli rewards), switching (they trade places), speculation (synthetic texts)."""
+    """World: seed, switching, arms (Bernoulli rewards); speculation, worlds, stationary, useless (synthetic texts)."""
     selector: tuple[str, ...] = ()
     """A selector to run; repeatable. Without one: a few usual ones."""
     seeds: int | None = None
-    """Seeds 0 to N - 1; unnamed: 200 for seed, 60 for switching, 4 for speculation."""
+    """Seeds 0 to N - 1, or as many random worlds; unnamed: enough for the world's figures in the documentation."""
     steps: int | None = None
-    """Steps (seed, switching) or tokens of each text (speculation); unnamed: 10000, or 30000 tokens."""
+    """Steps, or tokens of each text; unnamed: 10000 steps, or what the world's figures were made with."""
     feedback: str = "ngram"
-    """speculation: what is scored besides own plays: own (nothing), ngram, shadow (others every 16 steps), all."""
+    """Texts: what is scored besides own plays: own (nothing), ngram, shadow (others every 16 steps), all."""
     delay: int = 0
-    """speculation: steps that feedback is late."""
+    """Texts: steps that feedback is late."""
+    reward: str = "throughput"
+    """Texts: what bandits are paid with; fraction (accepted over offered) is there to show that it is wrong."""
+    prompt: int = 0
+    """stationary: tokens of a prompt that warms the selector before the first step."""
+    report: str | None = None
+    """Show and draw FILE, written by --json before, instead of simulating."""
     plot: str | None = None
     """Draw regret, percent of the oracle and choices over time into FILE (.png, .svg, .pdf)."""
     json: str | None = None
@@ -50,7 +46,6 @@ class Options:
 
 
 DEFAULTS = Options()
-SHADOW = 16
 
 
 def simulate(*, options: Options = DEFAULTS) -> Callable[[Wiring], int]:
@@ -60,34 +55,40 @@ def simulate(*, options: Options = DEFAULTS) -> Callable[[Wiring], int]:
 
 def run(options: Options) -> int:
     """Simulate, show, write."""
-    check(options)
-    outcomes = outcomes_of(options)
-    report = report_of(options, outcomes)
+    report = report_of(options)
     if options.plot is not None:
-        plot(options.plot, outcomes, f"simulated world: {options.env}", unit_of(options.env))
+        with output.writing(options.plot):
+            figures.draw(report["results"], Path(options.plot))
     if options.json is not None:
         output.deliver(report, options.json)
     if options.json != output.STDOUT:
-        output.show(table(report["results"]), stream=sys.stdout)
+        output.show(*tables(report), stream=sys.stdout)
     return 0
 
 
-def check(options: Options) -> None:
-    """Refuse before any work what cannot be done.
+def report_of(options: Options) -> Mapping[str, Any]:
+    """The report: read, or made after everything that can be refused was looked at.
 
     Raises:
         UnknownName, ContractError, UsageError: an option that cannot be.
     """
-    experiment.check_env(options.env)
-    experiment.check_sizes(*sizes(options))
-    Feedback(options.delay)
-    if options.env != "speculation" and (options.delay or options.feedback != DEFAULTS.feedback):
-        raise UsageError("--delay and --feedback belong to --env speculation")
-    for name in chosen(options):
-        made = selectors.from_spec(name)
-        if options.env != "speculation" and made.update_reward is None:
-            raise ContractError(f"selector {name} takes no plain rewards; run it with --env speculation")
+    if options.report is not None:
+        check_alone(options, DEFAULTS)
+        check_plot(options.plot)
+        return read(options.report, "simulate", options.selector)
+    more = {name: getattr(options, name) for name in ("feedback", "delay", "reward", "prompt")}
+    setup = Setup.of(options.env, options.selector, options.seeds, options.steps, **more)
     check_plot(options.plot)
+    with output.progress(output.watched(sys.stderr, options.json)) as say:
+        return simulation(setup, say)
+
+
+def check_alone(options: Any, defaults: Any) -> None:
+    """Refuse, next to ``--report``, options that a report has already answered."""
+    taken = [f.name for f in attrs.fields(type(options)) if f.name not in ("report", "plot", "selector")]
+    for name in taken:
+        if getattr(options, name) != getattr(defaults, name):
+            raise UsageError(f"--{name} and --report together; a report is only shown and drawn (--plot, --selector)")
 
 
 def check_plot(name: str | None) -> None:
@@ -101,74 +102,38 @@ def check_plot(name: str | None) -> None:
     figures.pyplot()
 
 
-def chosen(options: Options) -> tuple[str, ...]:
-    """The selectors to run."""
-    return options.selector or USUAL[options.env]
-
-
-def sizes(options: Options) -> tuple[int, int]:
-    """How many seeds, and how many steps or tokens."""
-    seeds = SEEDS[options.env] if options.seeds is None else options.seeds
-    return seeds, STEPS[options.env] if options.steps is None else options.steps
-
-
-def unit_of(env: str) -> tuple[str, str]:
-    """Names of the x axis and of the regret."""
-    return ("tokens", "extra time (target forwards)") if env == "speculation" else ("steps", "regret")
-
-
-def outcomes_of(options: Options) -> list[experiment.Outcome]:
-    """One outcome per selector, in the order given."""
-    seeds, steps = sizes(options)
-    with output.progress(output.watched(sys.stderr, options.json)) as say:
-        if options.env != "speculation":
-            found = []
-            for name in chosen(options):
-                say(f"{name} in {options.env}")
-                found.append(experiment.plain(options.env, name, selectors.from_spec(name), range(seeds), steps))
-            return found
-        say("writing texts")
-        shadow = SHADOW if options.feedback == "shadow" else None
-        stage = experiment.Stage.of(range(seeds), steps, options.feedback, Feedback(options.delay, shadow=shadow))
-        found = []
-        for name in chosen(options):
-            say(f"{name} on {seeds} texts")
-            found.append(experiment.speculation(stage, name, partial(_bare, name)))
-        return found
-
-
-def _bare(name: str) -> selectors.Selector:
-    """The selector without what is known of real lookup drafts, which this world does not have."""
-    return selectors.get("cht") if name == "cht" else selectors.from_spec(name)
-
-
-def report_of(options: Options, outcomes: list[experiment.Outcome]) -> dict[str, Any]:
-    """The JSON report."""
-    from flashspec.bench.header import header
-
-    seeds, steps = sizes(options)
-    words = ["flashspec", "simulate", "--env", options.env, "--seeds", str(seeds), "--steps", str(steps)]
-    words += [word for name in chosen(options) for word in ("--selector", name)]
-    if options.env == "speculation":
-        words += ["--feedback", options.feedback, "--delay", str(options.delay)]
-    return {"header": header(" ".join(words)), "results": [outcome.row() for outcome in outcomes]}
-
-
-def table(rows: list[dict[str, Any]]) -> Any:
-    """The results for people."""
-    columns = ("selector", "mean regret", "95 % interval", "p95", "max", "% of oracle")
+def tables(report: Mapping[str, Any]) -> list[Any]:
+    """The results for people: over all, and by part of the text."""
+    rows = [*report["results"], *report["references"]]
+    columns = ("case", "selector", "mean regret", "95 % interval", "% of oracle", "95 % interval", "p10", "lowest")
     lines = [
-        (r["selector"], r["mean_regret"], span(r["ci95"]), r["p95"], r["max"], r["percent_of_oracle"]) for r in rows
+        (
+            row["case"] or "-",
+            row["selector"],
+            row["mean_regret"],
+            span(row["ci95"]),
+            row["percent_of_oracle"],
+            span(row["percent_ci95"]),
+            row["percent_p10"],
+            row["percent_min"],
+        )
+        for row in rows
     ]
-    return output.table(f"{rows[0]['env']}, {rows[0]['seeds']} seeds", columns, lines)
+    shown = [output.table(f"{rows[0]['env']}, {rows[0]['seeds']} seeds", columns, lines)]
+    parts = list(dict.fromkeys(part for row in rows for part in row["percent_by_part"]))
+    if parts:
+        shown.append(output.table("% of oracle by part", ("case", "selector", *parts), _by_part(rows, parts)))
+    return shown
 
 
-def span(interval: list[float] | None) -> str:
+def _by_part(rows: Sequence[Mapping[str, Any]], parts: Sequence[str]) -> list[tuple[object, ...]]:
+    """A line per row; "-" for a part that no text had."""
+    return [
+        (row["case"] or "-", row["selector"], *(row["percent_by_part"].get(part, "-") for part in parts))
+        for row in rows
+    ]
+
+
+def span(interval: Sequence[float] | None) -> str:
     """An interval for people."""
     return "-" if interval is None else f"{interval[0]:.1f} to {interval[1]:.1f}"
-
-
-def plot(name: str, outcomes: list[experiment.Outcome], title: str, unit: tuple[str, str]) -> None:
-    """Draw the figure; errors of the disk name the file."""
-    with output.writing(name):
-        figures.draw(outcomes, Path(name), title, unit)

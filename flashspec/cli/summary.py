@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from flashspec.cli import output
-from flashspec.decoding import Request, Result, Stats
+from flashspec.cli.live import COLUMNS, rows
+from flashspec.decoding import ArmStats, Request, Result, Stats
 
 if TYPE_CHECKING:
     from flashspec.cli.generate import Options
@@ -24,6 +25,7 @@ def report_of(
         "text": result.text,
         "token_ids": list(result.token_ids),
         "finish_reason": result.finish_reason,
+        "origins": list(result.origins),
         "stats": stats_of(result.stats),
         "backend": speculator.engine.backend.name,
         "target": options.target,
@@ -40,8 +42,18 @@ def report_of(
             "top_k": request.top_k,
             "top_p": request.top_p,
             "min_p": request.min_p,
+            "repetition_penalty": request.repetition_penalty,
+            "presence_penalty": request.presence_penalty,
+            "frequency_penalty": request.frequency_penalty,
+            "no_repeat_ngram": request.no_repeat_ngram,
         },
     }
+    if request.logprobs is not None:
+        report["logprobs_of"] = request.logprobs_of
+        report["logprobs"] = [
+            {"logprob": told.logprob, "top": [{"id": token, "logprob": x} for token, x in told.top]}
+            for told in result.logprobs
+        ]
     if plain is not None:
         report["plain"] = {
             "tokens_per_second": plain.stats.tokens_per_second,
@@ -64,6 +76,9 @@ def stats_of(stats: Stats) -> dict[str, Any]:
         "seconds": stats.seconds,
         "prefill_seconds": stats.prefill_seconds,
         "plain_tokens_per_second": stats.plain_tokens_per_second,
+        "selector_seconds": stats.selector_seconds,
+        "shadow_seconds": sum(arm.shadow_seconds for arm in stats.arms.values()),
+        "lost": dict(stats.lost),
         "arms": {name: attrs.asdict(arm) for name, arm in stats.arms.items()},
     }
 
@@ -71,17 +86,12 @@ def stats_of(stats: Stats) -> dict[str, Any]:
 def tables(report: dict[str, Any]) -> list[Any]:
     """The report as a short table with a line before and lines after it."""
     stats = report["stats"]
-    rows = [(name, arm["pulls"], arm["drafted"], arm["accepted"], _rate(arm)) for name, arm in stats["arms"].items()]
-    columns = ("draft", "steps", "drafted", "accepted", "rate")
+    arms = {name: ArmStats(**arm) for name, arm in stats["arms"].items()}
     first = (
         f"\n{stats['emitted']} tokens in {stats['seconds']:.2f} s: {stats['tokens_per_second']:.1f} tokens/s, "
         f"mean emitted length {stats['mean_emitted_length']:.2f}, finished by {report['finish_reason']}"
     )
-    return [first, output.table("", columns, rows), *_plain(report)]
-
-
-def _rate(arm: dict[str, int]) -> str:
-    return f"{arm['accepted'] / arm['drafted']:.2f}" if arm["drafted"] else "-"
+    return [first, output.table("", COLUMNS, rows(arms)), *_plain(report)]
 
 
 def _plain(report: dict[str, Any]) -> list[str]:

@@ -62,5 +62,6 @@ class Wiring:
     build: Callable[..., Any] = build_speculator
     fetch: Callable[[Any, Callable[[str], None]], Path] = fetch_preset
     backends: Callable[[], list[registry.Finding]] = registry.survey
+    backend: Callable[[str], Any] = registry.get_backend
     caches: Callable[[], list[Any]] = survey_caches
     bench: Callable[[Sequence[str]], int] = run_bench

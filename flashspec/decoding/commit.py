@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from flashspec.decoding.logprobs import TokenLogprobs
 from flashspec.decoding.request import FinishReason, Request
 from flashspec.decoding.text import Decode, Detokenizer, find_stop, held_back
 
@@ -29,6 +30,10 @@ class Output:
     finish_reason: FinishReason | None = None
     cut: int | None = None
     """Where a stop string begins in the text."""
+    origins: tuple[str, ...] = ()
+    """See ``Result``; one a token if ``commit`` was told."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """See ``Result``."""
 
     @property
     def text(self) -> str:
@@ -58,8 +63,14 @@ def commit(
     request: Request,
     decode: Decode,
     extra: ExtraStop | None = None,
+    *,
+    origins: Sequence[str] = (),
+    logprobs: Sequence[TokenLogprobs] = (),
 ) -> tuple[Output, int]:
-    """Append emitted tokens until one ends the request; returns the output and how many were kept."""
+    """Append emitted tokens until one ends the request; returns the output and how many were kept.
+
+    What is said about the tokens (``origins``, ``logprobs``: one an emitted token, or nothing) is cut with them.
+    """
     # implements: STP-2
     kept = 0
     for token in emitted:
@@ -74,6 +85,9 @@ def commit(
         reason, cut = _ending(output, before, request, extra)
         output = attrs.evolve(output, finish_reason=reason, cut=cut)
         kept += 1
+    output = attrs.evolve(
+        output, origins=(*output.origins, *origins[:kept]), logprobs=(*output.logprobs, *logprobs[:kept])
+    )
     return output, kept
 
 

@@ -8,13 +8,8 @@ from typing import Any, Protocol
 from flashspec.contract import Array
 
 
-class CausalLM(Protocol):
-    """A causal language model at batch 1. ``cache`` values are used linearly: the old one is void.
-
-    ``forward`` appends tokens to the cache; ``rollback`` drops the newest ones. After every
-    ``forward`` the loop calls ``rollback`` before the next one, dropping zero tokens included,
-    since windowed caches only then shrink to their working size.
-    """
+class LanguageModel(Protocol):
+    """What a model says of itself, whatever its batch."""
 
     @property
     def vocab(self) -> int:
@@ -28,6 +23,18 @@ class CausalLM(Protocol):
     def device(self) -> str:
         """Device type of the logits: ``cpu`` or ``cuda``."""
 
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock can be read. Nothing on a CPU."""
+
+
+class CausalLM(LanguageModel, Protocol):
+    """A causal language model at batch 1. ``cache`` values are used linearly: the old one is void.
+
+    ``forward`` appends tokens to the cache; ``rollback`` drops the newest ones. After every
+    ``forward`` the loop calls ``rollback`` before the next one, dropping zero tokens included,
+    since windowed caches only then shrink to their working size.
+    """
+
     def start(self) -> Any:
         """An empty cache."""
 
@@ -39,6 +46,3 @@ class CausalLM(Protocol):
 
     def rollback(self, cache: Any, drop: int) -> Any:
         """The cache without its newest ``drop`` tokens."""
-
-    def synchronize(self) -> None:
-        """Wait for the device, so that a clock can be read. Nothing on a CPU."""

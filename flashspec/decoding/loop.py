@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -9,9 +10,13 @@ import attrs
 import numpy as np
 
 from flashspec.decoding.commit import Output, finish, show
+from flashspec.decoding.drafting import DraftLost
 from flashspec.decoding.recorder import Recorder, heading
 from flashspec.decoding.request import ArmStats, Chunk, Request, Result, Stats
-from flashspec.decoding.step import Engine, Info, start, step
+from flashspec.decoding.settings import check_ids
+from flashspec.decoding.shared import Shared
+from flashspec.decoding.state import Engine, Info
+from flashspec.decoding.step import start, step
 from flashspec.errors import ContractError
 
 ENOUGH_PLAIN = 5
@@ -33,19 +38,29 @@ class Tally:
     """Seconds of the first step, which reads the prompt."""
     plain: tuple[float, ...] = ()
     """Seconds of the other steps that had no draft."""
+    selector: float = 0.0
+    """Seconds of choosing and learning."""
+    lost: Mapping[str, str] = attrs.field(factory=dict)
 
     def add(self, info: Info) -> Tally:
         """The counts with one more step."""
         drafted, accepted = info.drafted, info.accepted_kept
-        arm = self.arms.get(info.draft, ArmStats()).add(drafted, accepted)
+        timed = (info.kept, info.seconds) if self.steps else (0, 0.0)
+        arms = {**self.arms, info.draft: self.arms.get(info.draft, ArmStats()).add(drafted, accepted, *timed)}
+        for name, seconds in info.shadow_seconds.items():
+            arms[name] = attrs.evolve(arms[name], shadow_seconds=arms[name].shadow_seconds + seconds)
+        for name, score in info.best.items():
+            arms[name] = attrs.evolve(arms[name], score=score)
         return Tally(
-            {**self.arms, info.draft: arm},
+            arms,
             self.steps + 1,
             self.drafted + drafted,
             self.accepted + accepted,
             self.emitted + info.kept,
             self.prefill if self.steps else info.seconds,
             (*self.plain, info.seconds) if self.steps and not info.offered else self.plain,
+            self.selector + info.selector_seconds,
+            info.lost,
         )
 
     def plain_tokens_per_second(self, engine: Engine) -> float | None:
@@ -66,6 +81,8 @@ class Tally:
             prefill_seconds=self.prefill,
             arms=self.arms,
             plain_tokens_per_second=self.plain_tokens_per_second(engine),
+            selector_seconds=self.selector,
+            lost=self.lost,
         )
 
 
@@ -73,7 +90,8 @@ def check_request(engine: Engine, request: Request) -> None:
     """Refuse before any work what cannot be done.
 
     Raises:
-        ContractError: ids outside the vocabulary; a prompt and budget beyond the context.
+        ContractError: ids outside the vocabulary, in the prompt or in a setting; a prompt and budget beyond the
+            context.
     """
     vocab, longest = engine.lm.vocab, engine.lm.max_length
     bad = [t for t in request.prompt_ids if not 0 <= t < vocab]
@@ -85,25 +103,38 @@ def check_request(engine: Engine, request: Request) -> None:
             f"the prompt has {size} tokens and {request.max_new_tokens} more were asked for; the model's context "
             f"is {longest}; shorten the prompt or lower max_new_tokens"
         )
+    check_ids(request, vocab)
 
 
 class Generation:
     """An iterator over the chunks of one request; ``result`` is there when it ends.
 
     Closing it early (``close``, or Ctrl-C in the consumer) leaves the engine as it was: all state
-    belongs to this object.
+    belongs to this object, but for a selector state that is ``shared``. ``selector`` is a state to go on
+    from, for this request alone. A draft that fails is left out from then on, with a ``DraftLost`` warning.
     """
 
     def __init__(
-        self, engine: Engine, request: Request, *, selector: Any = None, trace: Trace | None = None
+        self,
+        engine: Engine,
+        request: Request,
+        *,
+        selector: Any = None,
+        shared: Shared | None = None,
+        trace: Trace | None = None,
     ) -> None:
+        if shared is not None and selector is not None:
+            raise ContractError("selector and shared were both given; allowed: one of them")
         check_request(engine, request)
         self._engine, self._request, self._trace = engine, request, trace
         self._begin = engine.clock()
-        self._state = start(engine, request, selector)
+        self._shared = Shared() if shared is None else shared
+        self._state = start(engine, request, selector if shared is None else shared.state)
+        self._shared.state = self._state.selector
         self._recorder = None if trace is None else Recorder.start(engine, request)
         self._tally = Tally({name: ArmStats() for name in engine.arms.drafts})
         self._chunks = self._run()
+        self.last: Info | None = None
         self.result: Result | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -114,6 +145,11 @@ class Generation:
     def selector(self) -> Any:
         """The selector's state after the steps so far."""
         return self._state.selector
+
+    @property
+    def engine(self) -> Engine:
+        """What decodes it."""
+        return self._engine
 
     @property
     def partial(self) -> Result:
@@ -130,8 +166,13 @@ class Generation:
             yield Chunk(text, ())
 
     def _advance(self) -> Chunk:
-        self._state, info = step(self._engine, self._request, self._state)
-        self._tally = self._tally.add(info)
+        before = attrs.evolve(self._state, selector=self._shared.state)
+        self._state, info = step(self._engine, self._request, before)
+        self._shared.state = self._state.selector
+        for name in set(info.lost) - set(self._tally.lost):
+            told = f"draft {name} failed ({info.lost[name]}); the request goes on without it"
+            warnings.warn(told, DraftLost, stacklevel=3)
+        self._tally, self.last = self._tally.add(info), info
         if self._trace is not None and self._recorder is not None:
             first = {} if self._state.step > 1 else {"request": heading(self._engine, self._request)}
             self._recorder, places = self._recorder.push(info.tokens)
@@ -142,7 +183,8 @@ class Generation:
 
     def _result(self, output: Output) -> Result:
         stats = self._tally.stats(self._engine, self._engine.clock() - self._begin)
-        return Result(output.token_ids, output.text, output.finish_reason or "length", stats)
+        reason = output.finish_reason or "length"
+        return Result(output.token_ids, output.text, reason, stats, output.origins, output.logprobs)
 
 
 def generate(engine: Engine, request: Request, **options: Any) -> Result:

@@ -15,7 +15,7 @@ import attrs
 
 from flashspec.contract import Sampling, Stream
 from flashspec.decoding.request import Request
-from flashspec.decoding.step import Engine
+from flashspec.decoding.state import Engine
 from flashspec.drafts.protocol import Drafter
 from flashspec.selectors.trace import SCHEMA
 

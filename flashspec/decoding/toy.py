@@ -30,9 +30,7 @@ class TableLM:
     """From a NumPy array to the backend's own kind."""
 
     @classmethod
-    def random(
-        cls, vocab: int, seed: int, *, order: int = 2, scale: float = 2.0, **options: Any
-    ) -> TableLM:
+    def random(cls, vocab: int, seed: int, *, order: int = 2, scale: float = 2.0, **options: Any) -> TableLM:
         """Normal logits of standard deviation ``scale``, drawn anew for each last ``order`` tokens."""
 
         def row(text: tuple[int, ...]) -> Any:
@@ -49,9 +47,7 @@ class TableLM:
         """Tokens in the text."""
         return len(cache)
 
-    def forward(
-        self, cache: tuple[int, ...], tokens: Sequence[int], rows: int
-    ) -> tuple[Any, tuple[int, ...]]:
+    def forward(self, cache: tuple[int, ...], tokens: Sequence[int], rows: int) -> tuple[Any, tuple[int, ...]]:
         """Append tokens; the logits after each of the last ``rows`` of them."""
         if not 0 < rows <= len(tokens):
             raise ContractError(f"{rows} rows of {len(tokens)} tokens were asked for; allowed: 1 to {len(tokens)}")

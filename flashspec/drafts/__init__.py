@@ -3,6 +3,7 @@
 from flashspec.drafts.model import ModelDrafter
 from flashspec.drafts.ngram import NGram
 from flashspec.drafts.protocol import Draft, Drafter
+from flashspec.drafts.scorer import Past, Scorer
 from flashspec.drafts.suffix import Suffix
 
-__all__ = ["Draft", "Drafter", "ModelDrafter", "NGram", "Suffix"]
+__all__ = ["Draft", "Drafter", "ModelDrafter", "NGram", "Past", "Scorer", "Suffix"]

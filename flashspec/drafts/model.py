@@ -10,6 +10,7 @@ import attrs
 from flashspec.contract import Backend, Dense, Domain, Sampling, Stream
 from flashspec.decoding.lm import CausalLM
 from flashspec.drafts.protocol import Draft
+from flashspec.drafts.scorer import Past, Runs, Scorer, judge
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 
@@ -26,7 +27,7 @@ class ModelState:
 
 
 @attrs.frozen
-class ModelDrafter:
+class ModelDrafter(Scorer):
     """Samples from ``lm`` under the request's own sampling parameters, through the backend.
 
     While idle it does nothing; when it is used again it reads everything committed meanwhile in
@@ -57,9 +58,7 @@ class ModelDrafter:
         cache = self.lm.rollback(state.cache, len(state.fed) - common)
         return ModelState(cache, tokens[common:])
 
-    def propose(
-        self, state: ModelState, length: int, sampling: Sampling, stream: Stream
-    ) -> tuple[Draft, ModelState]:
+    def propose(self, state: ModelState, length: int, sampling: Sampling, stream: Stream) -> tuple[Draft, ModelState]:
         """At most ``length`` tokens; fewer, down to none, where the model's own context ends."""
         if not state.pending:
             raise RuntimeError("propose was called twice without extend; call extend with the committed tokens")
@@ -84,3 +83,20 @@ class ModelDrafter:
             return Draft((), None), ModelState(cache, state.pending)
         fed = tokens if len(tokens) < length else tokens[:-1]
         return Draft(tuple(tokens), self.backend.concat(proposals)), ModelState(cache, (), tuple(fed))
+
+    def score(self, state: ModelState, steps: Sequence[Past], sampling: Sampling) -> tuple[Runs, ModelState]:
+        """Runs from one forward over the text that the cache lacks; none where the model's own context ends."""
+        if not state.pending:
+            raise RuntimeError("score was called after propose; call extend with the committed tokens first")
+        unread = len(state.pending) - 1
+        fits = self.lm.length(state.cache) + unread <= self.lm.max_length
+        first, rows = len(steps), 0
+        while fits and first and rows + len(steps[first - 1].tokens) <= unread:
+            first -= 1
+            rows += len(steps[first].tokens)
+        if not rows:
+            return (None,) * len(steps), state
+        logits, cache = self.lm.forward(state.cache, state.pending[:-1], rows)
+        runs = judge(self.backend, logits, steps[first:], sampling, self.lm.device)
+        moved = ModelState(self.lm.rollback(cache, 0), state.pending[-1:])
+        return (*(None,) * first, *runs), moved

@@ -32,9 +32,7 @@ class NGram:
         """The longer text."""
         return np.concatenate([state, np.array(tokens, np.int64)])
 
-    def propose(
-        self, state: Tokens, length: int, sampling: Sampling, stream: Stream
-    ) -> tuple[Draft, Tokens]:
+    def propose(self, state: Tokens, length: int, sampling: Sampling, stream: Stream) -> tuple[Draft, Tokens]:
         """At most ``length`` tokens copied from the text; none without a match. Judged as one-hot."""
         places, lengths = matches(state, self.longest)
         best = int(lengths.max(initial=0))

@@ -32,8 +32,9 @@ from flashspec.selectors import (
     tsallis_inf,
     ucb1,
 )
+from flashspec.selectors.carried import carry
 from flashspec.selectors.known import LOOKUPS
-from flashspec.selectors.serial import from_json, to_json
+from flashspec.selectors.serial import from_json, from_safetensors, to_json, to_safetensors
 from flashspec.selectors.types import FREE, OWN, SHADOW, Arms, Info, Observation, Scored, Selector
 
 __all__ = [
@@ -47,11 +48,14 @@ __all__ = [
     "Observation",
     "Scored",
     "Selector",
+    "carry",
     "from_json",
+    "from_safetensors",
     "from_spec",
     "get",
     "names",
     "to_json",
+    "to_safetensors",
 ]
 
 GROUP = "flashspec.selectors"

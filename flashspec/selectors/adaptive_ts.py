@@ -13,8 +13,10 @@ import attrs
 import numpy as np
 
 from flashspec.errors import ContractError
-from flashspec.selectors import choice, noise
-from flashspec.selectors.types import F64, I64, Arms, Bools, Key, Observation, Selector, floats
+from flashspec.selectors import choice, flat, noise
+from flashspec.selectors.arrays import Array, Arrays
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import F64, Arms, Key, Selector, floats
 
 
 @attrs.frozen
@@ -47,35 +49,41 @@ class MixtureState:
     """``[..., R, M]``, sums to 1 over R."""
 
 
-def reweighted(state: MixtureState, share: float, x: F64) -> F64:
+def reweighted(xp: Arrays, state: MixtureState, share: float, x: Array) -> Array:
     """``[..., R, M]``: weights of the rates after reward x, by how each predicted it, with a fixed share."""
     mean = (state.success + 1.0) / (state.success + state.failure + 2.0)
     w = state.weight * (x * mean + (1.0 - x) * (1.0 - mean))
-    return np.asarray((1.0 - share) * w / w.sum(-2, keepdims=True) + share / state.weight.shape[-2])
+    return (1.0 - share) * w / xp.sum(w, -2)[..., None, :] + share / state.weight.shape[-2]
 
 
-def update_rates(state: MixtureState, options: Options, arm: I64, x: F64) -> MixtureState:
+def update_rates(pool: Pool, state: MixtureState, options: Options, arm: Array, x: Array) -> MixtureState:
     """One reward: reweight the played arm's rates by how they predicted x, then count; others decay."""
-    rate = np.array(options.rates)[:, None]  # [R, 1]
-    x = x[..., None, None]
-    played = (np.arange(len(state.arms)) == arm[..., None])[..., None, :]  # [..., 1, M]
-    slow = (state.weight[..., :1, :] * played).sum(-1, keepdims=True)
-    others = options.phi * np.where(slow < options.threshold, options.drop, 1.0)
-    w = reweighted(state, options.share, x)
+    xp = pool.xp
+    rate = xp.cast(xp.vector(options.rates), state.success)[:, None]  # [R, 1]
+    x = xp.cast(x, state.success)[..., None, None]
+    played = (pool.arm == arm[..., None])[..., None, :]  # [..., 1, M]
+    slow = xp.sum(xp.where(played, state.weight[..., :1, :], 0.0), -1)[..., None]
+    others = xp.where(slow < options.threshold, 0.0 * slow + options.phi * options.drop, options.phi)
     return MixtureState(
         state.arms,
-        np.where(played, rate * state.success + x, others * state.success),
-        np.where(played, rate * state.failure + (1.0 - x), others * state.failure),
-        np.where(played, w, state.weight),
+        xp.where(played, rate * state.success + x, others * state.success),
+        xp.where(played, rate * state.failure + (1.0 - x), others * state.failure),
+        xp.where(played, reweighted(xp, state, options.share, x), state.weight),
     )
 
 
-def posterior(state: MixtureState, scale: F64) -> tuple[F64, F64]:
+def posterior(xp: Arrays, state: MixtureState, scale: Array) -> tuple[Array, Array]:
     """``[..., M]``: the Beta parameters of each arm; ``scale`` turns shares of tokens into throughput."""
     count = state.success + state.failure
-    mean = (state.weight * (scale * state.success + 1.0) / (count + 2.0)).sum(-2)
-    size = 2.0 + (state.weight * count).sum(-2)
+    mean = xp.sum(state.weight * (scale[..., None, :] * state.success + 1.0) / (count + 2.0), -2)
+    size = 2.0 + xp.sum(state.weight * count, -2)
     return size * mean, size * (1.0 - mean)
+
+
+def start(arms: Arms, rates: int) -> MixtureState:
+    """Nothing observed yet, every rate as likely."""
+    zero = np.zeros((rates, len(arms)))
+    return MixtureState(arms, zero, zero, np.full_like(zero, 1.0 / rates))
 
 
 def adaptive_ts(**options: Any) -> Selector:
@@ -83,20 +91,13 @@ def adaptive_ts(**options: Any) -> Selector:
     chosen = choice.options(Options, "adaptive_ts", options)
 
     def init(arms: Arms) -> MixtureState:
-        zero = np.zeros((len(chosen.rates), len(arms)))
-        return MixtureState(arms, zero, zero, np.full_like(zero, 1.0 / len(chosen.rates)))
+        return start(arms, len(chosen.rates))
 
-    def scores(state: MixtureState, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        a, b = posterior(state, choice.speed_range(state.arms, cost, active))
-        return noise.beta(noise.arm_lanes(key, state.arms), a, b)
+    def scores(pool: Pool, state: MixtureState, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        a, b = posterior(pool.xp, state, choice.speed_range(pool, cost, active))
+        return noise.beta(pool, noise.arm_lanes(pool, key), a, b)
 
-    def update_reward(state: MixtureState, arm: Any, x: Any) -> MixtureState:
-        return update_rates(state, chosen, *choice.check_reward(state.arms, arm, x))
+    def reward(pool: Pool, state: MixtureState, arm: Array, x: Array) -> MixtureState:
+        return update_rates(pool, state, chosen, arm, x)
 
-    def update(state: MixtureState, seen: Observation) -> MixtureState:
-        choice.check_seen(state.arms, seen)
-        share = choice.share_kept(state.arms, seen)
-        return state if share is None else update_reward(state, seen.arm, share)
-
-    select = choice.select_by(scores, choice.unknown)
-    return Selector("adaptive_ts", init, select, update, scores, update_reward, attrs.asdict(chosen))
+    return flat.selector("adaptive_ts", init, scores, reward, choice.unknown, attrs.asdict(chosen))

@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flashspec.errors import ContractError
+from flashspec.selectors.arrays import NUMPY, Array, Arrays
+from flashspec.selectors.pool import Pool
 from flashspec.selectors.types import (
     F64,
     I64,
     Arms,
     Bools,
+    CoreScores,
     Info,
     Key,
     Observation,
@@ -47,21 +50,31 @@ def unknown(state: State, active: Bools, arm: int) -> float | None:
     return None
 
 
-def pick(scores: F64, cost: F64, active: Bools) -> I64:
+def best(xp: Arrays, scores: Array, cost: Array, active: Array) -> Array:
     """``[...]``: the active arm of the largest score; ties go to the lowest cost, then the lowest index."""
-    masked = np.where(active, scores, -np.inf)
-    tied = (masked == masked.max(-1, keepdims=True)) & active
-    return np.asarray(np.where(tied, cost, np.inf).argmin(-1))
+    return largest(xp, xp.where(active, scores, -np.inf), cost, active)
 
 
-def speed_range(arms: Arms, cost: F64, active: Bools) -> F64:
-    """``[M]``: the throughput of an arm that keeps all its tokens, as a share of the largest such one.
+def largest(xp: Arrays, masked: Array, cost: Array, active: Array) -> Array:
+    """The same for scores that are ``-inf`` where an arm is not active."""
+    tied = (masked == xp.max(masked, -1)[..., None]) & active
+    return xp.argmin(xp.where(tied, cost, np.inf), -1)
+
+
+def pick(scores: F64, cost: F64, active: Bools) -> I64:
+    """:func:`best` on NumPy."""
+    return np.asarray(best(NUMPY, scores, cost, active))
+
+
+def speed_range(pool: Pool, cost: Array, active: Array) -> Array:
+    """``[..., M]``: the throughput of an arm that keeps all its tokens, as a share of the largest such one.
 
     A reward x in [0, 1] is tokens per second over the largest possible over active arms: this factor
     times the share of its own largest number of tokens (``length + 1``) that the arm brought.
     """
-    top = (arms.length + 1) / cost
-    return np.asarray(np.minimum(top / top[active].max(), 1.0))
+    top = pool.most / cost
+    most = pool.xp.max(pool.xp.where(active, top, 0.0), -1)
+    return pool.xp.minimum(top / most[..., None], 1.0)
 
 
 def share_kept(arms: Arms, seen: Observation) -> float | None:
@@ -74,6 +87,16 @@ def share_kept(arms: Arms, seen: Observation) -> float | None:
     return seen.kept / float(arms.length[seen.arm] + 1)
 
 
+def on_host(scores: CoreScores) -> Scores:
+    """``Selector.scores`` from ``Core.scores``."""
+
+    def of_state(state: State, key: Key, context: I64, cost: F64, active: Bools) -> F64:
+        seed, step = key
+        return np.asarray(scores(state.arms.pool, state, (np.asarray(seed), np.asarray(step)), context, cost, active))
+
+    return of_state
+
+
 def select_by(scores: Scores, propensity: Propensity, *, scaled: bool = False) -> Select:
     """The ``select`` of an algorithm, from what it maximises; ``scaled`` reports ``Info.scale``."""
 
@@ -82,10 +105,10 @@ def select_by(scores: Scores, propensity: Propensity, *, scaled: bool = False) -
         check_key(key)
         cost, active = check_cost(arms, cost), check_active(arms, active)
         context = check_context(arms, context)
-        value = scores(state, key, context, cost, active)
-        arm = int(pick(value, cost, active))
-        scale = speed_range(arms, cost, active) if scaled else None
-        return arm, Info(np.where(active, value, -np.inf), context, propensity(state, active, arm), scale)
+        value = np.where(active, scores(state, key, context, cost, active), -np.inf)
+        arm = int(largest(NUMPY, value, cost, active))
+        scale = speed_range(arms.pool, cost, active) if scaled else None
+        return arm, Info(value, context, propensity(state, active, arm), scale)
 
     return select
 
@@ -103,7 +126,7 @@ def check_cost(arms: Arms, cost: Any) -> F64:
     if values.shape != (len(arms),):
         raise ContractError(f"cost has shape {values.shape}; allowed: one per arm, shape ({len(arms)},)")
     good = (values > 0) & (values < np.inf)
-    if not good.all():
+    if np.count_nonzero(good) != len(good):
         bad = int((~good).argmax())
         raise ContractError(
             f"cost of {arms.names[bad]} is {values[bad]}; allowed: finite seconds per step > 0, measured"
@@ -126,7 +149,7 @@ def check_active(arms: Arms, active: Any) -> Bools:
 def check_context(arms: Arms, context: Any) -> I64:
     """``[D]`` integer buckets."""
     values = context_buckets(context)
-    if values.shape != (len(arms.drafts),):
+    if len(values) != len(arms.drafts):
         raise ContractError(f"context has shape {values.shape}; allowed: one per draft, ({len(arms.drafts)},)")
     return values
 

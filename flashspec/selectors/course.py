@@ -140,9 +140,7 @@ class Walk:
         length, draft = int(self.arms.length[arm]), int(self.arms.draft[arm])
         hits = min(length, self.accepted[draft][place])
         runs = self.runs(self.free, place, hits + 1)
-        return Observation(
-            arm, length, hits, hits + 1, runs, seconds, info.context, info.propensity, info.scale, late
-        )
+        return Observation(arm, length, hits, hits + 1, runs, seconds, info.context, info.propensity, info.scale, late)
 
 
 def shadowed(walk: Walk, steps: list[tuple[int, int, int]], forward: F64) -> tuple[tuple[Scored, ...], float]:

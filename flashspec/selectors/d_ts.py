@@ -5,13 +5,11 @@ Every reward multiplies all arms' successes and failures by the rate, then count
 
 from __future__ import annotations
 
-from flashspec.selectors import choice, discounted, sums, thompson
+from flashspec.selectors import choice, discounted, flat, sums, thompson
 from flashspec.selectors.types import Selector
 
 
 def d_ts(*, rate: float = 0.99) -> Selector:
     """The selector; ``rate`` in (0, 1] per reward. Raises ContractError for another one."""
     config = {"rate": discounted.check_rate(rate)}
-    update_reward, update = discounted.learning(rate)
-    select = choice.select_by(thompson.scores, choice.unknown)
-    return Selector("d_ts", sums.init, select, update, thompson.scores, update_reward, config)
+    return flat.selector("d_ts", sums.init, thompson.scores, discounted.reward(rate), choice.unknown, config)

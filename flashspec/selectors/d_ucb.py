@@ -9,16 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from flashspec.errors import ContractError
-from flashspec.selectors import choice, discounted, sums
-from flashspec.selectors.types import F64, I64, Bools, Key, Selector
+from flashspec.selectors import choice, discounted, flat, sums
+from flashspec.selectors.arrays import Array, Arrays
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import Key, Selector
 
 
-def index(plays: F64, total: F64, width: float) -> F64:
+def index(xp: Arrays, plays: Array, total: Array, width: float) -> Array:
     """``[..., M]``: mean plus bonus, infinite for an arm whose count has faded to nothing."""
     there = plays > 0
-    n = np.where(there, plays, 1.0)
-    t = np.log(np.maximum(plays.sum(-1, keepdims=True), 1.0))
-    return np.asarray(np.where(there, total / n + 2.0 * np.sqrt(width * t / n), np.inf))
+    n = xp.where(there, plays, 1.0)
+    t = xp.log(xp.maximum(xp.sum(plays, -1)[..., None], 1.0))
+    return xp.where(there, total / n + 2.0 * xp.sqrt(width * t / n), np.inf)
 
 
 def d_ucb(*, rate: float = 0.999, width: float = 0.6) -> Selector:
@@ -30,10 +32,8 @@ def d_ucb(*, rate: float = 0.999, width: float = 0.6) -> Selector:
     if not 0 < width < np.inf:
         raise ContractError(f"width is {width}; allowed: a finite number > 0 (0.6 is the paper's xi)")
     config = {"rate": discounted.check_rate(rate), "width": width}
-    update_reward, update = discounted.learning(rate)
 
-    def scores(state: sums.Sums, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        return index(state.plays, state.total * choice.speed_range(state.arms, cost, active), width)
+    def scores(pool: Pool, state: sums.Sums, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        return index(pool.xp, state.plays, state.total * choice.speed_range(pool, cost, active), width)
 
-    select = choice.select_by(scores, choice.certain)
-    return Selector("d_ucb", sums.init, select, update, scores, update_reward, config)
+    return flat.selector("d_ucb", sums.init, scores, discounted.reward(rate), choice.certain, config)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from flashspec.errors import ContractError
-from flashspec.selectors import choice, sums
-from flashspec.selectors.types import Observation
-
-Reward = Callable[[sums.Sums, Any, Any], sums.Sums]
-Update = Callable[[sums.Sums, Observation], sums.Sums]
+from flashspec.selectors import flat, sums
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
 
 
 def check_rate(rate: float) -> float:
@@ -20,15 +15,10 @@ def check_rate(rate: float) -> float:
     return float(rate)
 
 
-def learning(rate: float) -> tuple[Reward, Update]:
-    """``update_reward`` and ``update`` that multiply every arm's sums by ``rate`` before they add."""
+def reward(rate: float) -> flat.Reward:
+    """``sums.reward`` that multiplies every arm's sums by ``rate`` before it adds."""
 
-    def update_reward(state: sums.Sums, arm: Any, x: Any) -> sums.Sums:
-        return sums.update_reward(sums.Sums(state.arms, rate * state.plays, rate * state.total), arm, x)
+    def faded(pool: Pool, state: sums.Sums, arm: Array, x: Array) -> sums.Sums:
+        return sums.reward(pool, sums.Sums(state.arms, rate * state.plays, rate * state.total), arm, x)
 
-    def update(state: sums.Sums, seen: Observation) -> sums.Sums:
-        choice.check_seen(state.arms, seen)
-        share = choice.share_kept(state.arms, seen)
-        return state if share is None else update_reward(state, seen.arm, share)
-
-    return update_reward, update
+    return faded

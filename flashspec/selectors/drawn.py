@@ -6,30 +6,31 @@ The largest of ``ln p + g``, g standard Gumbel noise, is a draw from p: so what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from flashspec.errors import ContractError
-from flashspec.selectors import choice, noise
-from flashspec.selectors.types import F64, I64, Arms, Bools, Key, Observation, Scores, State
+from flashspec.selectors import choice, flat, noise
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool, kept
+from flashspec.selectors.seen import Seen, whole
+from flashspec.selectors.types import Bools, Core, CoreScores, Key, Law, Observation, Selector, State
 
 NEVER = 1e-12
 """An arm of less probability was not chosen from this state."""
-Law = Callable[[State, Bools], F64]
-"""``law(state, active) -> [..., M]``: probabilities of arms, 0 for those that are not active."""
-Estimate = Callable[[State, I64, F64, F64], State]
-"""``estimate(state, arm, x, propensity)``: the state after a reward of an arm taken with that probability."""
+Estimate = Callable[[Pool, State, Array, Array, Array], State]
+"""``estimate(pool, state, arm, x, propensity)``: the state after a reward of an arm taken with that probability."""
 
 
-def scores_of(law: Law) -> Scores:
+def scores_of(law: Law) -> CoreScores:
     """Scores whose largest is a draw from the law."""
 
-    def scores(state: Any, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        with np.errstate(divide="ignore"):
-            logs = np.log(law(state, active))
-        return np.asarray(logs + noise.gumbel(noise.arm_lanes(key, state.arms)))
+    def scores(pool: Pool, state: State, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        xp, p = pool.xp, law(pool, state, active)
+        logs = xp.where(p > 0, xp.log(xp.where(p > 0, p, 1.0)), -np.inf)
+        return logs + noise.gumbel(xp, noise.arm_lanes(pool, key))
 
     return scores
 
@@ -37,29 +38,38 @@ def scores_of(law: Law) -> Scores:
 def propensity_of(law: Law) -> choice.Propensity:
     """The law's probability of the arm that was taken."""
 
-    def propensity(state: Any, active: Bools, arm: int) -> float | None:
-        return float(law(state, active)[arm])
+    def propensity(state: State, active: Bools, arm: int) -> float | None:
+        return float(law(state.arms.pool, state, active)[arm])
 
     return propensity
 
 
-def updates_of(name: str, law: Law, estimate: Estimate) -> tuple[Callable[..., State], Callable[..., State]]:
-    """``update_reward`` and ``update`` of an importance-weighted bandit."""
+def update_reward_of(name: str, law: Law, estimate: Estimate) -> Callable[..., State]:
+    """``update_reward`` of an importance-weighted bandit."""
 
-    def update_reward(state: Any, arm: Any, x: Any, propensity: Any = None) -> State:
+    def update_reward(state: State, arm: Any, x: Any, propensity: Any = None) -> State:
         """``propensity`` is that of the arm; without it, of a choice from this very state with every arm active."""
         arm, x = choice.check_reward(state.arms, arm, x)
         if propensity is None:
-            every = law(state, np.ones(len(state.arms), bool))
+            every = law(state.arms.pool, state, np.ones(len(state.arms), bool))
             propensity = np.take_along_axis(every, arm[..., None], -1)[..., 0]
             if (propensity < NEVER).any():
                 raise ContractError(
                     f"arm {arm} was played, which selector {name} takes with probability {propensity}; allowed: arms "
                     "that it chose, or the propensity with which they were chosen"
                 )
-        return estimate(state, arm, x, np.asarray(propensity, np.float64))
+        return estimate(state.arms.pool, state, arm, x, np.asarray(propensity, np.float64))
 
-    def update(state: Any, seen: Observation) -> State:
+    return update_reward
+
+
+def selector(
+    name: str, init: Callable[..., State], law: Law, estimate: Estimate, config: Mapping[str, Any] | None = None
+) -> Selector:
+    """An importance-weighted bandit; it refuses a step without ``propensity``."""
+    update_reward = update_reward_of(name, law, estimate)
+
+    def update(state: State, seen: Observation) -> State:
         choice.check_seen(state.arms, seen)
         if seen.propensity is None:
             raise ContractError(
@@ -71,20 +81,19 @@ def updates_of(name: str, law: Law, estimate: Estimate) -> tuple[Callable[..., S
             return state
         return update_reward(state, seen.arm, share * scale[seen.arm], seen.propensity)
 
-    return update_reward, update
+    def learn(pool: Pool, state: State, seen: Seen) -> State:
+        played = pool.arm == seen.arm[..., None]
+        x = flat.share(pool, seen) * pool.xp.sum(pool.xp.where(played, seen.scale, 0.0), -1)
+        return kept(pool, whole(seen), estimate(pool, state, seen.arm, x, seen.propensity), state)
+
+    scores = scores_of(law)
+    on_host = choice.on_host(scores)
+    select = choice.select_by(on_host, propensity_of(law), scaled=True)
+    core = Core(scores, learn, law)
+    return Selector(name, init, select, update, on_host, update_reward, config or {}, core=core)
 
 
-def shares(weight: F64, active: Bools) -> F64:
+def shares(pool: Pool, weight: Array, active: Array) -> Array:
     """``[..., M]``: weights of active arms, summing to 1."""
-    kept = np.where(active, weight, 0.0)
-    return np.asarray(kept / kept.sum(-1, keepdims=True))
-
-
-def count(active: Bools) -> float:
-    """How many arms are active."""
-    return float(np.count_nonzero(active))
-
-
-def one_hot(arms: Arms, arm: I64) -> F64:
-    """``[..., M]``: 1 at the arm."""
-    return np.asarray(np.arange(len(arms)) == arm[..., None], np.float64)
+    live = pool.xp.where(active, weight, 0.0)
+    return live / pool.xp.sum(live, -1)[..., None]

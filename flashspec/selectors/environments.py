@@ -248,6 +248,12 @@ def time_of(given: Text, arms: Arms, cost: F64, choice: I64) -> float:
     return schedule.time_of(bare, arms, cost, choice)
 
 
+def hopeless_world() -> World:
+    """One domain in which a copying and a model draft are never right."""
+    never = Copying((0.5,), (5.0,), inside=0.0, outside=0.0)
+    return World((Drafter("ngram", 0.01, 0.0005, never), Drafter("head", 0.02, 0.045, Modelling((1e-9,)))))
+
+
 def random_world(seed: int) -> World:
     """A world drawn at random: 2 to 4 domains, an n-gram draft and 2 to 4 model drafts of other prices.
 

@@ -14,7 +14,9 @@ import numpy as np
 
 from flashspec.errors import ContractError
 from flashspec.selectors import choice, drawn
-from flashspec.selectors.types import F64, I64, Arms, Bools, Selector
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import F64, Arms, Selector
 
 
 @attrs.frozen
@@ -49,17 +51,16 @@ def exp3s(**options: Any) -> Selector:
     def init(arms: Arms) -> Weights:
         return Weights(arms, np.full(len(arms), 1.0 / len(arms)))
 
-    def law(state: Weights, active: Bools) -> F64:
-        uniform = np.where(active, chosen.mix / drawn.count(active), 0.0)
-        return np.asarray((1.0 - chosen.mix) * drawn.shares(state.weight, active) + uniform)
+    def law(pool: Pool, state: Weights, active: Array) -> Array:
+        live = pool.xp.cast(active, state.weight)
+        uniform = chosen.mix * live / pool.xp.sum(live, -1)[..., None]
+        return (1.0 - chosen.mix) * drawn.shares(pool, state.weight, active) + uniform
 
-    def estimate(state: Weights, arm: I64, x: F64, propensity: F64) -> Weights:
-        loss = ((1.0 - x) / propensity)[..., None] * drawn.one_hot(state.arms, arm)
-        weight = state.weight * np.exp(-chosen.eta * loss)
-        spread = chosen.share / len(state.arms)
-        return Weights(state.arms, (1.0 - chosen.share) * weight / weight.sum(-1, keepdims=True) + spread)
+    def estimate(pool: Pool, state: Weights, arm: Array, x: Array, propensity: Array) -> Weights:
+        loss = pool.xp.where(pool.arm == arm[..., None], ((1.0 - x) / propensity)[..., None], 0.0)
+        weight = state.weight * pool.xp.exp(-chosen.eta * loss)
+        spread = chosen.share / pool.size
+        total = pool.xp.sum(weight, -1)[..., None]
+        return Weights(state.arms, (1.0 - chosen.share) * weight / total + spread)
 
-    update_reward, update = drawn.updates_of("exp3s", law, estimate)
-    scores = drawn.scores_of(law)
-    select = choice.select_by(scores, drawn.propensity_of(law), scaled=True)
-    return Selector("exp3s", init, select, update, scores, update_reward, attrs.asdict(chosen))
+    return drawn.selector("exp3s", init, law, estimate, attrs.asdict(chosen))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import numpy as np
 
 from flashspec.errors import unknown_name
-from flashspec.selectors import choice
-from flashspec.selectors.types import F64, I64, NONE, Arms, Bools, Key, Observation, Selector
+from flashspec.selectors import choice, flat
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import F64, NONE, Arms, Key, Selector
 
 
 @attrs.frozen(eq=False)
@@ -21,20 +21,13 @@ class FixedState:
     """``[M]``: 1 for the arm, 1/2 for plain decoding, 0 for the others."""
 
 
-def scores(state: FixedState, key: Key, context: I64, cost: F64, active: Bools) -> F64:
+def scores(pool: Pool, state: FixedState, key: Key, context: Array, cost: Array, active: Array) -> Array:
     """The values of the state."""
     return state.value
 
 
-def update(state: FixedState, seen: Observation) -> FixedState:
-    """The same state; the observation is checked."""
-    choice.check_seen(state.arms, seen)
-    return state
-
-
-def update_reward(state: FixedState, arm: Any, x: Any) -> FixedState:
-    """The same state; the reward is checked."""
-    choice.check_reward(state.arms, arm, x)
+def reward(pool: Pool, state: FixedState, arm: Array, x: Array) -> FixedState:
+    """The same state."""
     return state
 
 
@@ -51,5 +44,4 @@ def fixed(*, arm: str = NONE) -> Selector:
         value[arms.names.index(arm)] = 1.0
         return FixedState(arms, value)
 
-    select = choice.select_by(scores, choice.certain)
-    return Selector("fixed", init, select, update, scores, update_reward, {"arm": arm})
+    return flat.selector("fixed", init, scores, reward, choice.certain, {"arm": arm})

@@ -13,7 +13,10 @@ import numpy as np
 
 from flashspec.errors import ContractError
 from flashspec.selectors import choice, hazards, noise
-from flashspec.selectors.types import F64, I64, Arms, Bools, Key, Observation, Selector
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.seen import Seen, evidence
+from flashspec.selectors.types import F64, Arms, Core, Key, Observation, Selector
 
 
 @attrs.frozen
@@ -34,7 +37,7 @@ class Counts:
 
     arms: Arms
     counts: F64
-    """``[2, D, G]``: discounted successes (0) and failures (1)."""
+    """``[..., 2, D, G]``: discounted successes (0) and failures (1)."""
 
 
 def init(arms: Arms) -> Counts:
@@ -42,31 +45,40 @@ def init(arms: Arms) -> Counts:
     return Counts(arms, np.zeros((2, len(arms.drafts), arms.longest)))
 
 
-def draw(state: Counts, key: Key, chain: float) -> F64:
-    """``[D, G]``: one draw of every hazard, offset after offset."""
-    drafts = np.arange(len(state.arms.drafts))
-    drawn = noise.source(noise.offset_lanes(key, state.arms, drafts))
-    last, weight = np.full(len(drafts), 0.5), 2.0
-    hazard: F64 = np.empty(state.counts.shape[1:])
-    for j in range(hazard.shape[-1]):
-        a = np.maximum(weight * last + state.counts[0, :, j], 0.01)
-        b = np.maximum(weight * (1.0 - last) + state.counts[1, :, j], 0.01)
-        last, weight = noise.beta_from(drawn.at(j), a, b), chain
-        hazard[:, j] = last
-    return hazard
+def draw(pool: Pool, state: Counts, key: Key, chain: float) -> Array:
+    """``[..., D, G]``: one draw of every hazard, offset after offset."""
+    xp, drawn = pool.xp, noise.source(pool, noise.offset_lanes(pool, key))
+    good, bad = state.counts[..., 0, :, :], state.counts[..., 1, :, :]
+    last, weight, row = 0.5, 2.0, list[Array]()
+    for j in range(pool.longest):
+        a = xp.maximum(weight * last + good[..., j], 0.01)
+        b = xp.maximum(weight * (1.0 - last) + bad[..., j], 0.01)
+        last, weight = noise.beta_from(xp, drawn.at(j), a, b), chain
+        row.append(last)
+    return xp.stack(row, -1)
 
 
 def hazard_ts(**options: Any) -> Selector:
     """The selector; see :class:`Options` for the constants and their defaults."""
     chosen = choice.options(Options, "hazard_ts", options)
 
-    def scores(state: Counts, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        return hazards.throughput(state.arms, draw(state, key, chosen.chain), cost)
+    def scores(pool: Pool, state: Counts, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        return hazards.throughput(pool, draw(pool, state, key, chosen.chain), cost)
+
+    def absorb(state: Counts, outcomes: Array, fade: Array) -> Counts:
+        return Counts(state.arms, fade * state.counts + outcomes)
+
+    def learn(pool: Pool, state: Counts, seen: Seen) -> Counts:
+        outcomes, _ = evidence(pool, seen)
+        kept = pool.xp.cast(seen.kept, state.counts)[..., None, None, None]
+        return absorb(state, pool.xp.cast(outcomes, state.counts), chosen.rate**kept)
 
     def update(state: Counts, seen: Observation) -> Counts:
         choice.check_seen(state.arms, seen)
         outcomes, _ = hazards.evidence(state.arms, seen)
-        return Counts(state.arms, chosen.rate**seen.kept * state.counts + outcomes)
+        return absorb(state, outcomes, np.asarray(chosen.rate**seen.kept))
 
-    select = choice.select_by(scores, choice.unknown)
-    return Selector("hazard_ts", init, select, update, scores, None, attrs.asdict(chosen))
+    on_host = choice.on_host(scores)
+    select = choice.select_by(on_host, choice.unknown)
+    config = attrs.asdict(chosen)
+    return Selector("hazard_ts", init, select, update, on_host, None, config, core=Core(scores, learn))

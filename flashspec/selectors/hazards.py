@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
 from flashspec.selectors.types import F64, Arms, Bools, Observation, Run, Scored
 
 EDGE = 1e-9
@@ -57,14 +59,13 @@ def scored_evidence(arms: Arms, late: Scored) -> tuple[F64, Bools]:
     return evidence(arms, none, late.kept)
 
 
-def expected_tokens(hazard: F64) -> F64:
-    """``[D, G + 1]``: tokens that a step brings at lengths 0..G, 1 + the sum of survival, from ``[D, G]``."""
-    tokens = np.ones((hazard.shape[0], hazard.shape[1] + 1))
-    tokens[:, 1:] += hazard.cumprod(-1).cumsum(-1)
-    return tokens
+def drafted_tokens(pool: Pool, hazard: Array) -> Array:
+    """``[..., D, G]``: drafted tokens that a step keeps at lengths 1..G, the sum of survival, from hazards."""
+    return pool.xp.cumsum(pool.xp.cumprod(hazard))
 
 
-def throughput(arms: Arms, hazard: F64, cost: F64) -> F64:
-    """``[M]``: expected tokens over cost of each arm."""
-    tokens = expected_tokens(hazard)
-    return np.asarray(tokens[arms.draft, arms.length] / cost)
+def throughput(pool: Pool, hazard: Array, cost: Array) -> Array:
+    """``[..., M]``: expected tokens over cost of each arm."""
+    kept = drafted_tokens(pool, hazard)
+    flat = pool.xp.reshape(kept, (*kept.shape[:-2], pool.drafts * pool.longest))
+    return (1.0 + pool.drafted * pool.xp.take(flat, pool.place)) / cost

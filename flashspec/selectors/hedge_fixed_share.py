@@ -14,6 +14,8 @@ import numpy as np
 
 from flashspec.errors import ContractError
 from flashspec.selectors import choice, counterfactual, drawn
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
 from flashspec.selectors.types import F64, Arms, Bools, Observation, Selector
 
 UNSEEN = 0.5
@@ -43,9 +45,9 @@ class Weights:
     """``[..., M]``, sums to 1."""
 
 
-def law(state: Weights, active: Bools) -> F64:
+def law(pool: Pool, state: Weights, active: Array) -> Array:
     """The weights of active arms."""
-    return drawn.shares(state.weight, active)
+    return drawn.shares(pool, state.weight, active)
 
 
 def grow(state: Weights, options: Options, x: F64, known: Bools) -> Weights:
@@ -70,7 +72,7 @@ def hedge_fixed_share(**options: Any) -> Selector:
 
     def update_reward(state: Weights, arm: Any, x: Any) -> Weights:
         where, reward = choice.check_reward(state.arms, arm, x)
-        played = drawn.one_hot(state.arms, where) > 0
+        played = state.arms.pool.arm == where[..., None]
         return update_all(state, np.where(played, reward[..., None], UNSEEN))
 
     def update(state: Weights, seen: Observation) -> Weights:
@@ -78,7 +80,7 @@ def hedge_fixed_share(**options: Any) -> Selector:
         told, scale = counterfactual.rewards(state.arms, seen), choice.check_scale(state.arms, seen)
         return state if told is None else grow(state, chosen, told[0] * scale, told[1])
 
-    scores = drawn.scores_of(law)
+    scores = choice.on_host(drawn.scores_of(law))
     select = choice.select_by(scores, drawn.propensity_of(law), scaled=True)
     config = attrs.asdict(chosen)
     return Selector("hedge_fixed_share", init, select, update, scores, update_reward, config, update_all)

@@ -11,31 +11,33 @@ from typing import Any
 import numpy as np
 
 from flashspec.errors import ContractError
-from flashspec.selectors import choice, sums
-from flashspec.selectors.types import F64, I64, Bools, Key, Selector
+from flashspec.selectors import choice, flat, sums
+from flashspec.selectors.arrays import Array, Arrays
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import Key, Selector
 
 EDGE = 1e-12
 HALVINGS = 30
 """Bisection steps: the index is known to 1e-9."""
 
 
-def divergence(p: F64, q: F64) -> F64:
+def divergence(xp: Arrays, p: Array, q: Array) -> Array:
     """kl of Bernoulli laws, arguments kept ``EDGE`` from 0 and 1."""
-    p, q = np.clip(p, EDGE, 1.0 - EDGE), np.clip(q, EDGE, 1.0 - EDGE)
-    return np.asarray(p * np.log(p / q) + (1.0 - p) * np.log((1.0 - p) / (1.0 - q)))
+    p, q = (xp.minimum(xp.maximum(x, EDGE), 1.0 - EDGE) for x in (p, q))
+    return p * xp.log(p / q) + (1.0 - p) * xp.log((1.0 - p) / (1.0 - q))
 
 
-def index(plays: F64, total: F64, loglog: float) -> F64:
+def index(xp: Arrays, plays: Array, total: Array, loglog: float) -> Array:
     """``[..., M]``: the upper end of each arm's interval; infinite for an arm without plays."""
-    t = np.log(np.maximum(plays.sum(-1, keepdims=True), 1.0))
-    budget = (t + loglog * np.log(np.maximum(t, 1.0))) / np.maximum(plays, 1.0)
-    mean = total / np.maximum(plays, 1.0)
-    low, high = mean, np.ones_like(mean)
+    t = xp.log(xp.maximum(xp.sum(plays, -1)[..., None], 1.0))
+    budget = (t + loglog * xp.log(xp.maximum(t, 1.0))) / xp.maximum(plays, 1.0)
+    mean = total / xp.maximum(plays, 1.0)
+    low, high = mean, 0.0 * mean + 1.0
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        inside = divergence(mean, middle) <= budget
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    return np.asarray(np.where(plays > 0, low, np.inf))
+        inside = divergence(xp, mean, middle) <= budget
+        low, high = xp.where(inside, middle, low), xp.where(inside, high, middle)
+    return xp.where(plays > 0, low, np.inf)
 
 
 def kl_ucb(*, loglog: float = 0.0) -> Selector:
@@ -46,9 +48,8 @@ def kl_ucb(*, loglog: float = 0.0) -> Selector:
     if not 0 <= loglog < np.inf:
         raise ContractError(f"loglog is {loglog}; allowed: a finite number >= 0 (3 is the theorem's)")
 
-    def scores(state: sums.Sums, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        return index(state.plays, state.total * choice.speed_range(state.arms, cost, active), loglog)
+    def scores(pool: Pool, state: sums.Sums, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        return index(pool.xp, state.plays, state.total * choice.speed_range(pool, cost, active), loglog)
 
     config: dict[str, Any] = {"loglog": loglog}
-    select = choice.select_by(scores, choice.certain)
-    return Selector("kl_ucb", sums.init, select, sums.update, scores, sums.update_reward, config)
+    return flat.selector("kl_ucb", sums.init, scores, sums.reward, choice.certain, config)

@@ -14,9 +14,11 @@ import attrs
 import numpy as np
 
 from flashspec.errors import ContractError
-from flashspec.selectors import choice, counterfactual, drawn
-from flashspec.selectors.adaptive_ts import MixtureState, posterior, reweighted
-from flashspec.selectors.types import F64, I64, Arms, Bools, Key, Observation, Selector, floats
+from flashspec.selectors import choice, counterfactual
+from flashspec.selectors.adaptive_ts import MixtureState, posterior, reweighted, start
+from flashspec.selectors.arrays import NUMPY, Array
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import F64, Arms, Bools, Key, Observation, Selector, floats
 
 
 @attrs.frozen
@@ -35,7 +37,7 @@ def observe(state: MixtureState, options: Options, x: F64, known: Bools) -> Mixt
     """Tables after rewards ``[..., M]`` of the arms that are ``known``, ``[..., M]``; the others stay."""
     rate = np.array(options.rates)[:, None]
     x, known = x[..., None, :], known[..., None, :]
-    w = reweighted(state, options.share, x)
+    w = reweighted(NUMPY, state, options.share, x)
     return MixtureState(
         state.arms,
         np.where(known, rate * state.success + x, state.success),
@@ -49,19 +51,18 @@ def mixture(**options: Any) -> Selector:
     chosen = choice.options(Options, "mixture", options)
 
     def init(arms: Arms) -> MixtureState:
-        zero = np.zeros((len(chosen.rates), len(arms)))
-        return MixtureState(arms, zero, zero, np.full_like(zero, 1.0 / len(chosen.rates)))
+        return start(arms, len(chosen.rates))
 
-    def scores(state: MixtureState, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        a, b = posterior(state, choice.speed_range(state.arms, cost, active))
-        return np.asarray(a / (a + b))
+    def core_scores(pool: Pool, state: MixtureState, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        a, b = posterior(pool.xp, state, choice.speed_range(pool, cost, active))
+        return a / (a + b)
 
     def update_all(state: MixtureState, x: Any) -> MixtureState:
         return observe(state, chosen, choice.check_rewards(state.arms, x), np.ones(len(state.arms), bool))
 
     def update_reward(state: MixtureState, arm: Any, x: Any) -> MixtureState:
         where, reward = choice.check_reward(state.arms, arm, x)
-        played = drawn.one_hot(state.arms, where) > 0
+        played = state.arms.pool.arm == where[..., None]
         return observe(state, chosen, np.broadcast_to(reward[..., None], played.shape), played)
 
     def update(state: MixtureState, seen: Observation) -> MixtureState:
@@ -69,6 +70,7 @@ def mixture(**options: Any) -> Selector:
         told = counterfactual.rewards(state.arms, seen)
         return state if told is None else observe(state, chosen, *told)
 
+    scores = choice.on_host(core_scores)
     select = choice.select_by(scores, choice.certain)
     config = attrs.asdict(chosen)
     return Selector("mixture", init, select, update, scores, update_reward, config, update_all)

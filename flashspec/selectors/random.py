@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
-from flashspec.selectors import choice, noise
-from flashspec.selectors.types import F64, I64, Arms, Bools, Key, Observation, Selector
+from flashspec.selectors import flat, noise
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import Arms, Bools, Key, Selector
 
 
 @attrs.frozen(eq=False)
@@ -22,9 +22,9 @@ def init(arms: Arms) -> RandomState:
     return RandomState(arms)
 
 
-def scores(state: RandomState, key: Key, context: I64, cost: F64, active: Bools) -> F64:
+def scores(pool: Pool, state: RandomState, key: Key, context: Array, cost: Array, active: Array) -> Array:
     """One uniform per arm."""
-    return noise.uniform(noise.arm_lanes(key, state.arms))
+    return noise.uniform(pool.xp, noise.arm_lanes(pool, key))
 
 
 def propensity(state: RandomState, active: Bools, arm: int) -> float | None:
@@ -32,18 +32,11 @@ def propensity(state: RandomState, active: Bools, arm: int) -> float | None:
     return 1.0 / float(active.sum())
 
 
-def update(state: RandomState, seen: Observation) -> RandomState:
-    """The same state; the observation is checked."""
-    choice.check_seen(state.arms, seen)
-    return state
-
-
-def update_reward(state: RandomState, arm: Any, x: Any) -> RandomState:
-    """The same state; the reward is checked."""
-    choice.check_reward(state.arms, arm, x)
+def reward(pool: Pool, state: RandomState, arm: Array, x: Array) -> RandomState:
+    """The same state."""
     return state
 
 
 def random() -> Selector:
     """The selector that takes any active arm."""
-    return Selector("random", init, choice.select_by(scores, propensity), update, scores, update_reward)
+    return flat.selector("random", init, scores, reward, propensity)

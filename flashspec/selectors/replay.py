@@ -9,10 +9,10 @@ import attrs
 import numpy as np
 
 from flashspec.selectors.course import Played, follow
-from flashspec.selectors.experiment import RESAMPLE_SEED, RESAMPLES, by_segment, draft_share
-from flashspec.selectors.schedule import schedule, spent
+from flashspec.selectors.experiment import by_segment, draft_share, ratio_interval, segment_times
+from flashspec.selectors.schedule import schedule
 from flashspec.selectors.trace import Trace
-from flashspec.selectors.types import F64, I64, Selector
+from flashspec.selectors.types import Selector
 
 Make = Callable[[], Selector]
 BINS = 32
@@ -37,16 +37,10 @@ def reference(trace: Trace) -> Reference:
     segments = int(course.segment.max()) + 1
     alone = [schedule(course, arms, cost, np.full(segments, arm)) for arm in range(len(arms))]
     whole = np.array([given.time_per_token for given in alone])
-    each = np.stack([times(given, course.segment) for given in alone])  # [M, segments]
+    each = np.stack([segment_times(course, given, segments) for given in alone])  # [M, segments]
     fixed = int(whole.argmin())
     oracle = schedule(course, arms, cost, each.argmin(0))
     return Reference(fixed, alone[fixed], oracle, alone[0])
-
-
-def times(given: Played, segment: I64) -> F64:
-    """``[segments]``: time spent in each segment."""
-    weights = np.diff(spent(given, np.arange(len(segment) + 1)))
-    return np.bincount(segment, weights=weights).astype(np.float64)
 
 
 @attrs.frozen(eq=False)
@@ -57,10 +51,7 @@ class Replayed:
     selector: str
     played: Played
     row: dict[str, Any]
-    share: F64
-    """``[P, D]``: the part of the tokens since the point before that each draft's steps emitted."""
-    at: I64
-    """``[P]``: tokens."""
+    """The stable keys of a report; ``curve``: the part of the tokens since the point before that each draft emitted."""
 
 
 def replay(trace: Trace, label: str, make: Make, seed: int = 0, known: Reference | None = None) -> Replayed:
@@ -68,9 +59,11 @@ def replay(trace: Trace, label: str, make: Make, seed: int = 0, known: Reference
     known = reference(trace) if known is None else known
     arms, course = trace.arms, trace.course
     given = follow(make(), course, arms, trace.cost, seed=seed)
-    mine, fixed = times(given, course.segment), times(known.best_fixed, course.segment)
-    at = np.unique(np.linspace(1, course.size, min(BINS, course.size)).round().astype(np.int64))
-    names = [str(k) for k in range(len(mine))]
+    segments = int(course.segment.max()) + 1
+    mine, fixed = (segment_times(course, one, segments) for one in (given, known.best_fixed))
+    at = np.linspace(0, course.size, min(BINS, course.size) + 1)[1:].round().astype(np.int64)
+    parts = by_segment([course], [known.best_each], [given], [str(k) for k in range(segments)])
+    share = draft_share(given, arms, at, arms.drafts).round(4)
     plays = np.bincount(arms.draft[given.arm], minlength=len(arms.drafts)) / len(given.arm)
     row = {
         "trace": trace.name,
@@ -83,20 +76,11 @@ def replay(trace: Trace, label: str, make: Make, seed: int = 0, known: Reference
         "percent_of_best_fixed": 100.0 * float(fixed.sum() / mine.sum()),
         "percent_of_best_fixed_ci95": ratio_interval(fixed, mine),
         "percent_of_oracle": 100.0 * known.best_each.time_per_token / given.time_per_token,
-        "percent_by_request": by_segment([course], [known.best_each], [given], names),
+        "percent_by_request": {name: part["percent"] for name, part in parts.items()},
         "shares": dict(zip(arms.drafts, plays.tolist(), strict=True)),
+        "curve": {"at": at.tolist(), "shares": dict(zip(arms.drafts, share.T.tolist(), strict=True))},
     }
-    return Replayed(trace.name, label, given, row, draft_share([given], arms, at), at)
-
-
-def ratio_interval(top: F64, bottom: F64) -> list[float] | None:
-    """Bootstrap percentile interval, 95 %, of the percent ratio of two sums over requests; None below two."""
-    if len(top) < 2:
-        return None
-    rng = np.random.default_rng(RESAMPLE_SEED)
-    chosen = rng.integers(0, len(top), (RESAMPLES, len(top)))
-    ratios = 100.0 * top[chosen].sum(1) / bottom[chosen].sum(1)
-    return [float(x) for x in np.quantile(ratios, (0.025, 0.975))]
+    return Replayed(trace.name, label, given, row)
 
 
 def replay_all(

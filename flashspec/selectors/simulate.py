@@ -15,11 +15,12 @@ from flashspec.selectors.choice import pick
 from flashspec.selectors.course import AT_ONCE, Feedback, Learn, Played, by_update, follow
 from flashspec.selectors.environments import Text, World
 from flashspec.selectors.plain import SEED, Rates
-from flashspec.selectors.types import F64, I64, Arms, Selector, State
+from flashspec.selectors.pool import repeated
+from flashspec.selectors.types import F64, I64, Arms, Selector
 
 SEED_RATES = SEED.phases[0]
 SEED_STEPS = 10_000
-POINTS = 200
+POINTS = 60
 """Points of a regret curve."""
 
 
@@ -31,12 +32,6 @@ def plain_arms(count: int) -> tuple[Arms, F64]:
     """
     arms = Arms.of({f"arm{k}": (1,) for k in range(1, count)})
     return arms, (arms.length + 1).astype(np.float64)
-
-
-def batch(state: State, size: int) -> State:
-    """The same state for each of ``size`` seeds: arrays with a leading dimension."""
-    arrays = {f.name: getattr(state, f.name) for f in attrs.fields(type(state)) if f.name != "arms"}
-    return attrs.evolve(state, **{name: np.broadcast_to(x, (size, *x.shape)) for name, x in arrays.items()})
 
 
 @attrs.frozen(eq=False)
@@ -81,8 +76,8 @@ def regret_curve(selector: Selector, seeds: Sequence[int], rates: Rates, steps: 
     each = rates.arms if selector.update_all is not None else 1
     draws = np.stack([np.random.default_rng(int(seed)).random((steps, each)) for seed in seeds], 1)  # [T, N, 1 or K]
     active, context = np.ones(len(arms), bool), np.zeros(len(arms.drafts), np.int64)
-    state, lost, counts = batch(selector.init(arms), len(seeds)), np.zeros(len(seeds)), np.zeros(len(arms))
-    points = np.unique(np.linspace(1, steps, min(POINTS, steps)).round().astype(np.int64))
+    state, lost, counts = repeated(selector.init(arms), len(seeds)), np.zeros(len(seeds)), np.zeros(len(arms))
+    points = np.linspace(0, steps, min(POINTS, steps) + 1)[1:].round().astype(np.int64)
     kept, shares, due = [], [], set(points.tolist())
     for step in range(steps):
         scores = selector.scores(state, (keys, step), context, cost, active)

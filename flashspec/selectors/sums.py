@@ -7,13 +7,12 @@ then kept tokens over (plays times cost), a ratio of sums, over the largest poss
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import numpy as np
 
-from flashspec.selectors import choice
-from flashspec.selectors.types import F64, Arms, Observation
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import F64, Arms
 
 
 @attrs.frozen(eq=False)
@@ -32,15 +31,7 @@ def init(arms: Arms) -> Sums:
     return Sums(arms, np.zeros(len(arms)), np.zeros(len(arms)))
 
 
-def update_reward(state: Sums, arm: Any, x: Any) -> Sums:
-    """Count reward x in [0, 1] of ``arm``; both may have the batch dimensions."""
-    arm, x = choice.check_reward(state.arms, arm, x)
-    one = (np.arange(len(state.arms)) == arm[..., None]).astype(np.float64)
+def reward(pool: Pool, state: Sums, arm: Array, x: Array) -> Sums:
+    """Count reward x of ``arm``."""
+    one = pool.xp.cast(pool.arm == arm[..., None], state.plays)
     return Sums(state.arms, state.plays + one, state.total + one * x[..., None])
-
-
-def update(state: Sums, seen: Observation) -> Sums:
-    """Count a step: the share of the arm's tokens that it brought; a step that was cut is not counted."""
-    choice.check_seen(state.arms, seen)
-    share = choice.share_kept(state.arms, seen)
-    return state if share is None else update_reward(state, seen.arm, share)

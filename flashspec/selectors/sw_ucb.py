@@ -12,8 +12,10 @@ import attrs
 import numpy as np
 
 from flashspec.errors import ContractError
-from flashspec.selectors import choice
-from flashspec.selectors.types import F64, I64, Arms, Bools, Key, Observation, Selector
+from flashspec.selectors import choice, flat
+from flashspec.selectors.arrays import Array, Arrays
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import F64, I64, Arms, Key, Selector
 
 
 @attrs.frozen(eq=False)
@@ -39,28 +41,27 @@ def start(arms: Arms, window: int) -> Window:
     return Window(arms, zero, zero, np.full(window, -1), np.zeros(window), np.zeros((), np.int64))
 
 
-def push(state: Window, arm: I64, x: F64) -> Window:
+def push(pool: Pool, state: Window, arm: Array, x: Array) -> Window:
     """The newest reward in, the oldest out."""
-    place = state.step[..., None]
-    arms = np.arange(len(state.arms))
-    gone = arms == np.take_along_axis(state.played, place, -1)
-    lost = np.take_along_axis(state.reward, place, -1)
-    come = arms == arm[..., None]
-    plays = state.plays - gone + come
-    total = np.maximum(state.total - gone * lost, 0.0) + come * x[..., None]
-    played, reward = state.played.copy(), state.reward.copy()
-    np.put_along_axis(played, place, np.broadcast_to(arm[..., None], place.shape), -1)
-    np.put_along_axis(reward, place, np.broadcast_to(x[..., None], place.shape), -1)
+    xp, x = pool.xp, pool.xp.cast(x, state.total)[..., None]
+    here = xp.count(state.played.shape[-1]) == state.step[..., None]
+    gone = pool.arm == xp.sum(xp.where(here, state.played, 0), -1)[..., None]
+    lost = xp.sum(xp.where(here, state.reward, 0.0), -1)[..., None]
+    come = pool.arm == arm[..., None]
+    plays = state.plays - xp.cast(gone, state.plays) + xp.cast(come, state.plays)
+    total = xp.maximum(state.total - xp.where(gone, lost, 0.0), 0.0) + xp.where(come, x, 0.0)
+    played, reward = xp.where(here, arm[..., None], state.played), xp.where(here, x, state.reward)
     # Sums of an arm that left the window are exactly nothing, whatever was rounded on the way.
-    total = np.where(plays > 0, total, 0.0)
-    return Window(state.arms, plays, total, played, reward, np.asarray((state.step + 1) % state.played.shape[-1]))
+    total = xp.where(plays > 0, total, 0.0)
+    step = xp.cast((state.step + 1) % state.played.shape[-1], state.step)
+    return Window(state.arms, plays, total, played, reward, step)
 
 
-def index(plays: F64, total: F64, width: float) -> F64:
+def index(xp: Arrays, plays: Array, total: Array, width: float) -> Array:
     """``[..., M]``: mean plus bonus, infinite for an arm that the window does not know."""
-    n = np.maximum(plays, 1.0)
-    t = np.log(np.maximum(plays.sum(-1, keepdims=True), 1.0))
-    return np.asarray(np.where(plays > 0, total / n + np.sqrt(width * t / n), np.inf))
+    n = xp.maximum(plays, 1.0)
+    t = xp.log(xp.maximum(xp.sum(plays, -1)[..., None], 1.0))
+    return xp.where(plays > 0, total / n + xp.sqrt(width * t / n), np.inf)
 
 
 def sw_ucb(*, window: int = 500, width: float = 0.6) -> Selector:
@@ -74,17 +75,8 @@ def sw_ucb(*, window: int = 500, width: float = 0.6) -> Selector:
     def init(arms: Arms) -> Window:
         return start(arms, window)
 
-    def scores(state: Window, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        return index(state.plays, state.total * choice.speed_range(state.arms, cost, active), width)
-
-    def update_reward(state: Window, arm: Any, x: Any) -> Window:
-        return push(state, *choice.check_reward(state.arms, arm, x))
-
-    def update(state: Window, seen: Observation) -> Window:
-        choice.check_seen(state.arms, seen)
-        share = choice.share_kept(state.arms, seen)
-        return state if share is None else update_reward(state, seen.arm, share)
+    def scores(pool: Pool, state: Window, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        return index(pool.xp, state.plays, state.total * choice.speed_range(pool, cost, active), width)
 
     config: dict[str, Any] = {"window": window, "width": width}
-    select = choice.select_by(scores, choice.certain)
-    return Selector("sw_ucb", init, select, update, scores, update_reward, config)
+    return flat.selector("sw_ucb", init, scores, push, choice.certain, config)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from flashspec.selectors import choice, flat, noise, sums
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import Key, Selector
 
-from flashspec.selectors import choice, noise, sums
-from flashspec.selectors.types import F64, I64, Bools, Key, Selector
 
-
-def scores(state: sums.Sums, key: Key, context: I64, cost: F64, active: Bools) -> F64:
+def scores(pool: Pool, state: sums.Sums, key: Key, context: Array, cost: Array, active: Array) -> Array:
     """One draw per arm from Beta(1 + s, 1 + n - s), s the sum of its rewards in n plays."""
-    s = state.total * choice.speed_range(state.arms, cost, active)
-    failures = np.maximum(state.plays - s, 0.0)
-    return noise.beta(noise.arm_lanes(key, state.arms), 1.0 + s, 1.0 + failures)
+    s = state.total * choice.speed_range(pool, cost, active)
+    failures = pool.xp.maximum(state.plays - s, 0.0)
+    return noise.beta(pool, noise.arm_lanes(pool, key), 1.0 + s, 1.0 + failures)
 
 
 def thompson() -> Selector:
     """The selector."""
-    select = choice.select_by(scores, choice.unknown)
-    return Selector("thompson", sums.init, select, sums.update, scores, sums.update_reward)
+    return flat.selector("thompson", sums.init, scores, sums.reward, choice.unknown)

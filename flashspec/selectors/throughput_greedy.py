@@ -41,7 +41,7 @@ def hazard(state: Recent) -> F64:
 
 def scores(state: Recent, key: Key, context: I64, cost: F64, active: Bools) -> F64:
     """``[M]``: expected tokens over cost."""
-    return hazards.throughput(state.arms, hazard(state), cost)
+    return np.asarray(hazards.throughput(state.arms.pool, hazard(state), cost))
 
 
 def update(state: Recent, seen: Observation) -> Recent:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
-from flashspec.selectors import choice, drawn
-from flashspec.selectors.types import F64, I64, Arms, Bools, Selector
+from flashspec.selectors import drawn
+from flashspec.selectors.arrays import Array, Arrays
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import F64, Arms, Selector
 
 NEWTON = 24
 """Steps of Newton's method; from the start taken it goes down to the root monotonically."""
@@ -32,40 +34,39 @@ def init(arms: Arms) -> Losses:
     return Losses(arms, np.zeros(len(arms)), np.zeros(()))
 
 
-def rate(step: F64) -> F64:
+def rate(xp: Arrays, step: Array) -> Array:
     """``[...]``: the learning rate of the step, ``4 / sqrt(t)`` for reduced-variance estimates, t from 1."""
-    return np.asarray(4.0 / np.sqrt(step + 1.0))
+    return 4.0 / xp.sqrt(step + 1.0)
 
 
-def law(state: Losses, active: Bools) -> F64:
+def law(pool: Pool, state: Losses, active: Array) -> Array:
     """``[..., M]``: the law over active arms, by a fixed number of Newton steps."""
-    eta = rate(state.step)[..., None]
-    loss = np.where(active, state.loss, np.inf)
-    gap = loss - loss.min(-1, keepdims=True)
+    xp, eta = pool.xp, rate(pool.xp, state.step)[..., None]
+    # The least loss of active arms becomes 0, that of the others infinite.
+    loss = xp.where(active, state.loss, np.inf)
+    gap = loss + xp.max(-loss, -1)[..., None]
     # At this start the best arm alone has mass 1, so the sum is too large, and a convex function is entered from above.
-    z = np.broadcast_to(-2.0 / eta, (*gap.shape[:-1], 1))
+    z = -2.0 / eta
     for _ in range(NEWTON):
         root = 2.0 / (eta * (gap - z))
-        mass = (root * root).sum(-1, keepdims=True)
-        z = z - (mass - 1.0) / (eta * (root**3).sum(-1, keepdims=True))
-    p = (2.0 / (eta * (gap - z))) ** 2
-    return np.asarray(p / p.sum(-1, keepdims=True))
+        mass = xp.sum(root * root, -1)[..., None]
+        z = z - (mass - 1.0) / (eta * xp.sum(root * root * root, -1)[..., None])
+    root = 2.0 / (eta * (gap - z))
+    return root * root / xp.sum(root * root, -1)[..., None]
 
 
-def estimate(state: Losses, arm: I64, x: F64, propensity: F64) -> Losses:
+def estimate(pool: Pool, state: Losses, arm: Array, x: Array, propensity: Array) -> Losses:
     """Losses after a reward: a baseline of 1/2 is taken off where the probability is not small."""
-    every = law(state, np.ones(len(state.arms), bool))
-    base = 0.5 * (every >= rate(state.step)[..., None] ** 2)
-    played = drawn.one_hot(state.arms, arm)
-    mine = (base * played).sum(-1)
-    gain = (((1.0 - x) - mine) / propensity)[..., None] * played
+    xp, eta = pool.xp, rate(pool.xp, state.step)[..., None]
+    every = law(pool, state, pool.arm >= 0)
+    base = 0.5 * xp.cast(every >= eta * eta, every)
+    played = pool.arm == arm[..., None]
+    mine = xp.sum(xp.where(played, base, 0.0), -1)
+    gain = xp.where(played, (((1.0 - x) - mine) / propensity)[..., None], 0.0)
     loss = state.loss + base + gain
-    return Losses(state.arms, loss - loss.min(-1, keepdims=True), np.asarray(state.step + 1.0))
+    return Losses(state.arms, loss + xp.max(-loss, -1)[..., None], xp.cast(state.step + 1.0, state.step))
 
 
 def tsallis_inf() -> Selector:
     """The selector; it has no constants. ``update`` refuses a step without ``propensity``."""
-    update_reward, update = drawn.updates_of("tsallis_inf", law, estimate)
-    scores = drawn.scores_of(law)
-    select = choice.select_by(scores, drawn.propensity_of(law), scaled=True)
-    return Selector("tsallis_inf", init, select, update, scores, update_reward)
+    return drawn.selector("tsallis_inf", init, law, estimate)

@@ -16,16 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from flashspec.errors import ContractError
+from flashspec.selectors.arrays import Array
+from flashspec.selectors.pool import Pool, on_host
+from flashspec.selectors.seen import Seen
 
 F64: TypeAlias = npt.NDArray[np.float64]
 I64: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
-Key: TypeAlias = tuple[Any, int]
-"""``(seed, step)``: the seed is an integer, or an integer array with the batch dimensions."""
+Key: TypeAlias = tuple[Any, Any]
+"""``(seed, step)``: integers, or integer arrays with the batch dimensions; in a core always arrays."""
 
 State: TypeAlias = Any
-"""A frozen attrs value of NumPy arrays; each algorithm has its own."""
+"""A frozen attrs value: ``arms`` and arrays, which may have batch dimensions; each algorithm has its own."""
 
 Run: TypeAlias = tuple[int, ...]
 """Outcomes at offsets 1, 2, ... of one draft: 1 accepted, 0 missed."""
@@ -65,7 +68,7 @@ def _runs(values: Iterable[Run | None]) -> tuple[Run | None, ...]:
 def context_buckets(values: Any) -> I64:
     """A read-only ``[D]`` copy of context buckets, checked to be integers >= 0."""
     array = np.asarray(values)
-    if array.dtype.kind not in "iu" or array.ndim != 1 or (array < 0).any():
+    if array.dtype.kind not in "iu" or array.ndim != 1 or np.count_nonzero(array < 0):
         raise ContractError(f"context is {values!r}; allowed: one integer bucket >= 0 per draft, shape (D,)")
     return _integers(array)
 
@@ -95,6 +98,8 @@ class Arms:
     """``[D]``: the noise lane of each draft, a hash of its name, so that order does not matter."""
     longest: int = attrs.field(init=False, eq=False, repr=False)
     """G: the largest length of any arm, at least 1."""
+    pool: Pool = attrs.field(init=False, eq=False, repr=False)
+    """The same as NumPy arrays for the cores."""
 
     def __attrs_post_init__(self) -> None:
         _check_drafts(self.drafts, self.tier)
@@ -112,7 +117,9 @@ class Arms:
             )
         lanes = _integers([zlib.crc32(name.encode()) for name in self.drafts])
         object.__setattr__(self, "lanes", lanes)
-        object.__setattr__(self, "longest", max(1, int(self.length.max())))
+        resting = [tier == OWN for tier in self.tier]
+        object.__setattr__(self, "pool", on_host(self.draft, self.length, lanes, resting))
+        object.__setattr__(self, "longest", self.pool.longest)
 
     @classmethod
     def of(cls, lengths: Mapping[str, Sequence[int]], tiers: Mapping[str, int] | None = None) -> Arms:
@@ -241,6 +248,30 @@ Scores: TypeAlias = Callable[[State, Key, I64, F64, Bools], F64]
 """``scores(state, key, context, cost, active) -> [..., M]``: the arithmetic of a choice, batched."""
 
 
+CoreScores: TypeAlias = Callable[[Pool, State, Key, Array, Array, Array], Array]
+"""``scores(pool, state, key, context [..., D], cost [..., M], active [..., M]) -> [..., M]``."""
+
+
+Law: TypeAlias = Callable[[Pool, State, Array], Array]
+"""``law(pool, state, active [..., M]) -> [..., M]``: probabilities of arms, 0 for those that are not active."""
+
+
+@attrs.frozen(eq=False)
+class Core:
+    """An algorithm on the arrays of any library: fixed shapes, leading batch dimensions, no branch on a value.
+
+    The functions of a :class:`Selector` check one request's values and call the same arithmetic with
+    ``state.arms.pool``. States come from ``Selector.init``, ``pool.repeated`` and ``pool.moved``.
+    """
+
+    scores: CoreScores
+    """What ``choice.best`` takes the largest of."""
+    learn: Callable[[Pool, State, Seen], State]
+    """``learn(pool, state, seen) -> state``."""
+    law: Law | None = None
+    """``law(pool, state, active) -> [..., M]``: the chances of arms, for ``Seen.propensity``; None: not needed."""
+
+
 @attrs.frozen(eq=False)
 class Selector:
     """An algorithm as pure functions; its configuration is closed over and listed in ``config``."""
@@ -268,3 +299,5 @@ class Selector:
     """The options that the selector was built with."""
     update_all: Callable[[State, Any], State] | None = None
     """``update_all(state, x) -> state`` for the plain rewards ``[..., M]`` of every arm; None: learns from one arm."""
+    core: Core | None = None
+    """The same on arrays of any library; None: on the host only."""

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from flashspec.errors import ContractError
-from flashspec.selectors import choice, sums
-from flashspec.selectors.types import F64, I64, Bools, Key, Selector
+from flashspec.selectors import choice, flat, sums
+from flashspec.selectors.arrays import Array, Arrays
+from flashspec.selectors.pool import Pool
+from flashspec.selectors.types import Key, Selector
 
 
-def index(plays: F64, total: F64, width: float) -> F64:
+def index(xp: Arrays, plays: Array, total: Array, width: float) -> Array:
     """``[..., M]``: mean + width * sqrt(2 ln t / n), infinite for an arm without plays; t sums the plays."""
-    t = np.maximum(plays.sum(-1, keepdims=True), 1.0)
-    n = np.maximum(plays, 1.0)
-    return np.asarray(np.where(plays > 0, total / n + width * np.sqrt(2.0 * np.log(t) / n), np.inf))
+    t = xp.maximum(xp.sum(plays, -1)[..., None], 1.0)
+    n = xp.maximum(plays, 1.0)
+    return xp.where(plays > 0, total / n + width * xp.sqrt(2.0 * xp.log(t) / n), np.inf)
 
 
 def ucb1(*, width: float = 1.0) -> Selector:
@@ -26,10 +28,8 @@ def ucb1(*, width: float = 1.0) -> Selector:
     if not 0 <= width < np.inf:
         raise ContractError(f"width is {width}; allowed: a finite number >= 0 (1 is UCB1)")
 
-    def scores(state: sums.Sums, key: Key, context: I64, cost: F64, active: Bools) -> F64:
-        scale = choice.speed_range(state.arms, cost, active)
-        return index(state.plays, state.total * scale, width)
+    def scores(pool: Pool, state: sums.Sums, key: Key, context: Array, cost: Array, active: Array) -> Array:
+        return index(pool.xp, state.plays, state.total * choice.speed_range(pool, cost, active), width)
 
     config: dict[str, Any] = {"width": width}
-    select = choice.select_by(scores, choice.certain)
-    return Selector("ucb1", sums.init, select, sums.update, scores, sums.update_reward, config)
+    return flat.selector("ucb1", sums.init, scores, sums.reward, choice.certain, config)

@@ -10,6 +10,7 @@ import attrs
 
 from flashspec.cli.wiring import Wiring
 from flashspec.decoding import ArmStats, Chunk, Request, Result, Stats
+from flashspec.decoding.logprobs import TokenLogprobs
 
 TEXTS = ("Hello", " wörld", "", "!\n", "Bye")
 
@@ -32,7 +33,9 @@ class FakeGeneration:
         arms = {"none": ArmStats(2, 0, 0), "ngram": ArmStats(3, 6, 3)}
         stats = Stats(5, 6, 3, 8, 2.0, 0.5, arms, 2.5)
         text = "".join(self._world.texts)
-        self.result = Result(tuple(range(8)), text, "eos", stats)
+        told = () if self._request.logprobs is None else (TokenLogprobs(-0.5, ((0, -0.5), (4, -1.25))),) * 8
+        origins = ("ngram", "target") * 4
+        self.result = Result(tuple(range(8)), text, "eos", stats, origins, told)
 
 
 @attrs.define(eq=False)
@@ -74,11 +77,13 @@ class Engine:
 
     def default_request(self, prompt_ids: Sequence[int], **overrides: Any) -> Request:
         """As the real one, with one EOS id."""
-        request = Request(prompt_ids=tuple(prompt_ids), eos_ids=frozenset({2}), **overrides)
+        words = tuple(tuple(ord(letter) for letter in word) for word in overrides.pop("bad_words", ()))
+        fields = {"eos_ids": frozenset({2}), **overrides}
+        request = Request(prompt_ids=tuple(prompt_ids), bad_words=words, **fields)
         self.requests.append(request)
         return request
 
-    def stream(self, request: Request, trace: Any = None) -> FakeGeneration:
+    def stream(self, request: Request, trace: Any = None, shared: Any = None) -> FakeGeneration:
         """The scripted generation."""
         return FakeGeneration(self, request, trace)
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from flashspec import registry
+from flashspec.cli import warming
 from flashspec.cli.app import spell
 from flashspec.errors import ModelError
 
@@ -207,3 +209,89 @@ def test_command_line_without_its_packages_says_what_to_install(run: Run, monkey
 def test_spelling(words: list[str], spelled: list[str]) -> None:
     """A bare --json means standard output unless a .json file follows; a lone - is standard input."""
     assert spell(words) == spelled
+
+
+@attrs.define
+class Slow:
+    """A backend that compiles beforehand."""
+
+    asked: list[tuple[int, str, int, bool]] = attrs.Factory(list)
+    failure: Exception | None = None
+
+    def warm(self, vocab: int, dtype: str, draft_len: int, filters: bool) -> float:
+        """12.5 seconds, or what goes wrong."""
+        self.asked.append((vocab, dtype, draft_len, filters))
+        if self.failure is not None:
+            raise self.failure
+        return 12.5
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that says it has a CUDA device."""
+    monkeypatch.setattr(warming, "cuda", lambda: True)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_doctor_warms_a_backend_that_can_be(run: Run, cache: Path) -> None:
+    """For the vocabulary and dtype that were named; it says how long that took."""
+    slow = Slow()
+    words = ("doctor", "--warm", "1000", "--backend", "slow", "--dtype", "float16")
+    report = json.loads(run(*words, "--json", backend=lambda name: slow, caches=lambda: CACHES).out)
+    assert report["warm"] == [
+        {"backend": "slow", "vocab": 1000, "dtype": "float16", "draft_len": 8, "seconds": 12.5, "reason": None}
+    ]
+    assert slow.asked == [(1000, "float16", 8, True)]
+    ran = run("doctor", "--warm", "1000", backends=lambda: FINDINGS, backend=lambda name: slow, caches=lambda: CACHES)
+    assert ran.code == 0
+    assert "warm: numpy is ready for 1,000 tokens in bfloat16, up to 8 drafts; it took 12.5 s" in ran.out
+
+
+@pytest.mark.usefixtures("gpu")
+def test_doctor_warms_for_a_target(run: Run, cache: Path) -> None:
+    """With the model's own vocabulary and dtype."""
+    slow, config = Slow(), SimpleNamespace(vocab_size=77)
+    model = SimpleNamespace(config=config, get_output_embeddings=lambda: None)
+    loaded = SimpleNamespace(model=model, dtype="float32")
+    parts = {"backend": lambda name: slow, "caches": lambda: CACHES, "load": lambda name, **options: loaded}
+    assert run("doctor", "--target", "m", "--backend", "slow", **parts).code == 0
+    assert slow.asked == [(77, "float32", 8, True)]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_doctor_says_why_a_backend_was_not_warmed(run: Run, cache: Path) -> None:
+    """A compiler that fails is a reason, and the exit code is 1."""
+    slow = Slow(failure=RuntimeError("ptxas is missing"))
+    ran = run("doctor", "--warm", "9", "--backend", "slow", backend=lambda name: slow, caches=lambda: CACHES)
+    assert ran.code == 1
+    assert "warm: ptxas is missing" in ran.out
+
+
+def test_doctor_says_what_to_do_where_nothing_can_be_warmed(
+    run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No CUDA device, or no backend with kernels to compile."""
+    monkeypatch.setattr(warming, "cuda", lambda: False)
+    slow = Slow()
+    ran = run("doctor", "--warm", "9", "--backend", "slow", backend=lambda name: slow, caches=lambda: CACHES)
+    assert (ran.code, slow.asked) == (1, [])
+    assert "no CUDA device here; run it on the machine that decodes" in ran.out
+    ran = run("doctor", "--warm", "9", "--backend", "numpy", caches=lambda: CACHES)
+    assert ran.code == 1
+    assert "numpy: nothing to compile; name one that does with --backend" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--warm", "0"), "--warm is 0; allowed: a vocabulary size >= 1"),
+        (("--warm", "9", "--target", "m"), "give one of them"),
+        (("--warm", "9", "--dtype", "int8"), "--dtype is 'int8'; allowed: bfloat16"),
+        (("--dtype", "float16"), "give --warm VOCAB or --target NAME too"),
+    ],
+)
+def test_doctor_refuses_what_it_cannot_warm(run: Run, words: tuple[str, ...], says: str) -> None:
+    """Before it looks at anything."""
+    ran = run("doctor", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err

@@ -76,6 +76,7 @@ def test_every_option_reaches_the_engine(run: Run, engine: Engine) -> None:
         "--top-p", "0.9", "--min-p", "0.05", "--seed", "18446744073709551615", "--max-new-tokens", "33",
         "--min-new-tokens", "3", "--stop", "END", "--stop", "\n\n", "--no-chat", "--dtype", "float32",
         "--device", "cpu", "--threads", "2", "--recalibrate", "--method", "block",
+        "--shadow", "5", "--no-warm-start", "--no-refresh",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     name, options = engine.loads[0]
@@ -86,12 +87,57 @@ def test_every_option_reaches_the_engine(run: Run, engine: Engine) -> None:
     assert drafts == ("ngram:4", "model:some/small")
     assert built == {
         "draft_max": 5, "selector": "ucb1", "backend": "numpy", "recalibrate": True, "method": "block",
+        "shadow": 5, "warm_start": False, "refresh": False,
     }  # fmt: skip
     request = engine.requests[0]
     assert (request.temperature, request.top_k, request.top_p, request.min_p) == (0.7, 40, 0.9, 0.05)
     assert (request.seed, request.max_new_tokens, request.min_new_tokens) == (2**64 - 1, 33, 3)
     assert request.stop == ("END", "\n\n")
     assert request.eos_ids == {2}
+
+
+def test_options_about_logits_reach_the_request(run: Run, engine: Engine) -> None:
+    """Penalties, biases, bad words and the end of text."""
+    ran = run(
+        "generate", "Hi", "--repetition-penalty", "1.2", "--presence-penalty", "0.5", "--frequency-penalty", "-0.25",
+        "--no-repeat-ngram", "3", "--logit-bias", "7=-2.5", "--logit-bias", "9=-inf", "--bad-words", "ab",
+        "--bad-words", "c", "--ignore-eos", "--json", "--logprobs", "2", "--logprobs-of", "processed",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    request = engine.requests[0]
+    assert (request.repetition_penalty, request.presence_penalty, request.frequency_penalty) == (1.2, 0.5, -0.25)
+    assert (request.no_repeat_ngram, request.logit_bias) == (3, ((7, -2.5), (9, float("-inf"))))
+    assert request.bad_words == ((97, 98), (99,))
+    assert request.eos_ids == frozenset()
+    assert (request.logprobs, request.logprobs_of) == (2, "processed")
+    report = json.loads(ran.out)
+    assert report["sampling"]["repetition_penalty"] == 1.2
+    assert report["origins"] == ["ngram", "target"] * 4
+    assert report["logprobs_of"] == "processed"
+    assert report["logprobs"][7] == {"logprob": -0.5, "top": [{"id": 0, "logprob": -0.5}, {"id": 4, "logprob": -1.25}]}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--logit-bias", "7:2"), "--logit-bias 7:2 is not ID=VALUE"),
+        (("--logit-bias", "7=nan"), "bias of (7,) is nan"),
+        (("--logit-bias", "7=1", "--logit-bias", "7=2"), "logit_bias names id 7 twice"),
+        (("--repetition-penalty", "0"), "repetition_penalty is 0.0; allowed"),
+        (("--frequency-penalty", "nan"), "frequency_penalty is nan; allowed"),
+        (("--no-repeat-ngram", "-1"), "no_repeat_ngram is -1; allowed"),
+        (("--logprobs", "2"), "add --json"),
+        (("--json", "--logprobs-of", "processed"), "add --logprobs"),
+        (("--ignore-eos", "--min-new-tokens", "3"), "--ignore-eos"),
+    ],
+)
+def test_bad_options_about_logits_are_one_line_before_a_model_is_loaded(
+    run: Run, engine: Engine, words: tuple[str, ...], says: str
+) -> None:
+    """What was given, what is allowed; exit code 2."""
+    ran = run("generate", "Hi", *words)
+    assert (ran.code, ran.err.count("\n"), engine.loads) == (2, 1, [])
+    assert says in ran.err
 
 
 def test_defaults_are_those_of_the_library(run: Run, engine: Engine) -> None:
@@ -122,7 +168,9 @@ def test_json_on_standard_output_has_the_stable_keys_and_no_text(run: Run) -> No
     stats = report["stats"]
     assert (stats["tokens_per_second"], stats["mean_emitted_length"], stats["acceptance_rate"]) == (4.0, 1.6, 0.5)
     assert (stats["steps"], stats["plain_tokens_per_second"]) == (5, 2.5)
-    assert stats["arms"]["ngram"] == {"pulls": 3, "drafted": 6, "accepted": 3}
+    assert {"selector_seconds", "shadow_seconds", "lost"} <= set(stats)
+    ngram = stats["arms"]["ngram"]
+    assert (ngram["pulls"], ngram["drafted"], ngram["accepted"], ngram["score"]) == (3, 6, 3, None)
 
 
 @pytest.mark.parametrize("words", [("--json", "report.json"), ("--json=report",)], ids=["word", "equals"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.cli.fake_engine import Run
 
 TRACES = Path(__file__).parents[2] / "docs" / "benchmarks" / "traces"
-KEYS = {"env", "selector", "mean_regret", "ci95", "p95", "max", "percent_of_oracle"}
+KEYS = {"env", "case", "selector", "mean_regret", "ci95", "p95", "max", "percent_of_oracle", "percent_by_part", "curve"}
 
 
 def test_simulate_reports_every_selector_in_order(run: Run) -> None:
@@ -65,15 +65,25 @@ def test_simulate_draws(run: Run, tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--env", "sed"), "unknown world 'sed'; known: seed, speculation, switching"),
+        (
+            ("--env", "sed"),
+            "unknown world 'sed'; known: arms, seed, speculation, stationary, switching, useless, worlds",
+        ),
         (("--env", "seed", "--selector", "cht"), "cht takes no plain rewards"),
         (("--selector", "ucb2"), "unknown selector 'ucb2'"),
         (("--selector", "ema_tiers"), "needs a draft"),
         (("--seeds", "0"), "seeds is 0"),
         (("--steps", "-1"), "steps is -1"),
-        (("--env", "seed", "--delay", "1"), "belong to --env speculation"),
+        (("--env", "seed", "--delay", "1"), "belong to the worlds speculation"),
         (("--delay", "-1"), "delay >= 0"),
         (("--feedback", "some"), "unknown feedback 'some'"),
+        (("--reward", "accepted"), "unknown reward 'accepted'"),
+        (("--reward", "fraction"), "cht takes no plain rewards"),
+        (("--prompt", "64"), "with the world stationary"),
+        (("--env", "stationary", "--selector", "ucb1", "--prompt", "64"), "ucb1 cannot be warmed"),
+        (("--report", "/no/such/file.json"), "cannot be read"),
+        (("--report", str(TRACES / "header.json")), "was written by something else"),
+        (("--report", str(TRACES / "header.json"), "--seeds", "3"), "--seeds and --report together"),
         (("--plot", "figure.txt"), "ends in .png, .svg or .pdf"),
         (("--plot", "/no/such/folder/a.png"), "its folder does not exist"),
     ],
@@ -84,6 +94,73 @@ def test_simulate_refuses_what_cannot_be(run: Run, words: tuple[str, ...], said:
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
     assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("world", "cases", "parts"),
+    [
+        ("arms", ["4 arms", "8 arms", "16 arms", "32 arms"], []),
+        ("worlds", [""], []),
+        ("stationary", ["chat", "code", "edit"], ["first 512", "to 3000"]),
+        ("useless", [""], ["first 64", "after 64"]),
+    ],
+)
+def test_worlds_have_their_cases_and_parts(run: Run, world: str, cases: list[str], parts: list[str]) -> None:
+    """A row for each case; references beside the selectors where texts are decoded; curves where there is one case."""
+    words = ("--seeds", "2", "--steps", "600", "--json")
+    report = json.loads(run("simulate", "--env", world, "--selector", "ucb1", *words).out)
+    assert [row["case"] for row in report["results"]] == cases
+    assert [list(row["percent_by_part"]) for row in report["results"]] == [parts] * len(cases)
+    assert ["curve" in row for row in report["results"]] == [case == "" for case in cases]
+    assert {row["selector"] for row in report["references"]} >= ({"plain decoding"} if world != "arms" else set())
+
+
+def test_a_wrong_reward_and_a_prompt_reach_the_world(run: Run) -> None:
+    """Both change the numbers, and stand in the header's command."""
+    base = ("simulate", "--env", "stationary", "--seeds", "1", "--steps", "600", "--json")
+    found = [
+        json.loads(run(*base, *more).out)
+        for more in (
+            ("--selector", "ucb1"),
+            ("--selector", "ucb1", "--reward", "fraction"),
+            ("--selector", "cht"),
+            ("--selector", "cht", "--prompt", "64"),
+        )
+    ]
+    regrets = [report["results"][0]["mean_regret"] for report in found]
+    assert len(set(regrets)) == 4
+    assert "--reward fraction" in found[1]["header"]["command"]
+    assert "--prompt 64" in found[3]["header"]["command"]
+
+
+@pytest.mark.parametrize("words", [("simulate", "--env", "seed", "--seeds", "2", "--steps", "90"), ("replay", "chat")])
+def test_a_report_is_shown_and_drawn_as_the_run_was(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The figure from the file is the figure of the run, byte for byte; so is the table."""
+    pytest.importorskip("matplotlib", reason="the plot extra is not installed")
+    command, *more = (str(TRACES / "chat.jsonl") if word == "chat" else word for word in words)
+    report, first, second = (str(tmp_path / name) for name in ("report.json", "first.svg", "second.svg"))
+    ran = run(command, *more, "--json", report, "--plot", first)
+    again = run(command, "--report", report, "--plot", second)
+    assert (ran.code, again.code) == (0, 0)
+    assert again.out == ran.out
+    assert Path(second).read_bytes() == Path(first).read_bytes()
+    one = run(command, "--report", report, "--selector", "ucb1")
+    assert "ucb1" in one.out
+    assert "adaptive_ts" not in one.out
+    assert "unknown selector 'd_ts'; known: " in run(command, "--report", report, "--selector", "d_ts").err
+
+
+def test_people_are_told_of_drafts_that_were_left_out(run: Run, tmp_path: Path) -> None:
+    """A draft that was not scored at every token is named under the table."""
+    first, *rest = (TRACES / "chat.jsonl").read_text(encoding="utf-8").splitlines()[:40]
+    step = json.loads(first)
+    for place in step["places"]:
+        place["drafts"].pop("suffix", None)
+    file = tmp_path / "part.jsonl"
+    file.write_text("\n".join([json.dumps(step), *rest]) + "\n", encoding="utf-8")
+    ran = run("replay", str(file), "--selector", "random")
+    assert ran.code == 0
+    assert "part: suffix left out, not scored at every token; no selector could take it" in ran.out
 
 
 def test_without_matplotlib_the_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

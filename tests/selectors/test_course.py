@@ -199,4 +199,3 @@ def test_random_worlds_are_functions_of_their_seed_and_within_their_ranges() -> 
         assert all(0.02 <= d.each <= 0.35 for d in world.drafters[1:])
         given = env.text(world, 0, 400)
         assert given.domain.max() < world.domains
-

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from flashspec.errors import ContractError, UnknownName
 from flashspec.selectors import Arms, Observation, cht, get, hazard_ts, hazards
-from flashspec.selectors.types import F64
+from flashspec.selectors.arrays import NUMPY
+from flashspec.selectors.pool import repeated
+from flashspec.selectors.types import F64, I64
 
 ARMS = Arms.of({"a": (1, 2, 3, 5), "b": (1, 4)}, {"a": 0, "b": 0})
 OPTIONS = cht.Options()
@@ -23,6 +25,18 @@ def step(arm: int, accepted: int, kept: int | None = None, runs: Any = (None, No
     offered = more.get("offered", int(ARMS.length[arm]))
     kept = accepted + 1 if kept is None else kept
     return Observation(arm, offered, accepted, kept, runs, 0.1, more.get("context", NO_CONTEXT))
+
+
+def hazard_of(state: cht.Tables, options: cht.Options, context: I64) -> F64:
+    """``[R, D, G]``: what the counts of a state say in a context."""
+    pool = state.arms.pool
+    return np.asarray(NUMPY.pick(cht.forecast(pool, options, state.counts, state.known, state.belief), context))
+
+
+def tables_of(state: cht.Tables, options: cht.Options, counts: F64, logs: F64 | None = None) -> cht.Tables:
+    """The state with other counts, and other weights if they are given."""
+    weights = state.log_weight if logs is None else logs
+    return cht.tables(state.arms.pool, options, state.arms, counts, weights, state.known, state.belief)
 
 
 @st.composite
@@ -50,7 +64,7 @@ def test_tables_are_nested_too() -> None:
     options = cht.Options(rates=(1.0,), phi=1.0, share=0.0)
     full = selector.update(selector.init(ARMS), step(4, 4))
     part = selector.update(selector.init(ARMS), step(3, 3))
-    h, k = (cht.hazard(x, options, NO_CONTEXT)[0, 1] for x in (full, part))
+    h, k = (hazard_of(x, options, NO_CONTEXT)[0, 1] for x in (full, part))
     assert np.array_equal(h[:3], k[:3])
     assert h[3] > k[3]
     assert h[4] < k[4]
@@ -110,7 +124,7 @@ def test_a_counterfactual_run_ends_at_its_first_miss_and_at_the_kept_tokens() ->
 
 def test_expected_tokens_are_one_plus_summed_survival() -> None:
     """Hazards .5, .8, .25: 1, 1.5, 1.9, 2.0 tokens."""
-    assert hazards.expected_tokens(np.array([[0.5, 0.8, 0.25]])) == pytest.approx(np.array([[1.0, 1.5, 1.9, 2.0]]))
+    assert hazards.drafted_tokens(ARMS.pool, np.array([[0.5, 0.8, 0.25]])) == pytest.approx(np.array([[0.5, 0.9, 1.0]]))
 
 
 def counts(draw: Any, size: int = 3) -> F64:
@@ -127,7 +141,7 @@ def test_hazards_are_the_written_recursion(data: Any) -> None:
     table = counts(data.draw)
     context = np.array(data.draw(st.lists(st.integers(0, 3), min_size=3, max_size=3)))
     state = attrs.evolve(get("cht").init(ARMS), counts=table)
-    got = cht.hazard(state, OPTIONS, context)
+    got = hazard_of(state, OPTIONS, context)
     for r in range(3):
         for d in range(3):
             previous, weight = 0.5, 2.0
@@ -146,11 +160,11 @@ def test_learning_is_the_written_update(data: Any) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     logs = np.log(rng.dirichlet(np.ones(3), 3).T)
     arms = Arms.of({"a": (1, 2, 3, 5), "b": (1, 4)}, {"a": 0})
-    state = attrs.evolve(get("cht").init(arms), counts=table, log_weight=logs)
+    state = tables_of(get("cht").init(arms), OPTIONS, table, logs)
     context = rng.integers(0, 4, 3)
     seen = step(4, 2, runs=(None, None, None), context=context)
-    got, n = cht.learn(state, OPTIONS, seen), 3
-    hazard = cht.hazard(state, OPTIONS, context)
+    got, n = cht.update(state, OPTIONS, seen), 3
+    hazard = hazard_of(state, OPTIONS, context)
     weight = np.exp(logs[:, 1]) * hazard[:, 1, 0] * hazard[:, 1, 1] * (1 - hazard[:, 1, 2])
     share = 1 - 0.995**n
     expected = (1 - share) * weight / weight.sum() + share / 3
@@ -160,7 +174,7 @@ def test_learning_is_the_written_update(data: Any) -> None:
         played[0, context[1], :2] += 1
         played[1, context[1], 2] += 1
         assert got.counts[:, r, 1] == pytest.approx(played)
-        assert got.counts[:, r, 2] == pytest.approx(table[:, r, 2] * 0.994**n)
+        assert got.counts[:, r, 2] == pytest.approx(table[:, r, 2] * 0.998**n)
     assert np.array_equal(got.log_weight[:, 2], logs[:, 2])
 
 
@@ -172,12 +186,12 @@ def test_a_success_never_lowers_and_a_failure_never_raises_the_expected_tokens(
     options = cht.Options(rates=(0.99,))
     state = attrs.evolve(get("cht", rates=(0.99,)).init(ARMS), counts=counts(data.draw, 1))
     context = np.array(data.draw(st.lists(st.integers(0, 3), min_size=3, max_size=3)))
-    before = hazards.expected_tokens(cht.hazard(state, options, context)[0])
+    before = hazards.drafted_tokens(ARMS.pool, hazard_of(state, options, context)[0])
     for outcome, sign in ((0, 1.0), (1, -1.0)):
         table = state.counts.copy()
         table[outcome, 0, draft, context[draft], offset] += amount
-        after = hazards.expected_tokens(cht.hazard(attrs.evolve(state, counts=table), options, context)[0])
-        assert (sign * (after - before)[draft, offset + 1 :] >= -1e-12).all()
+        after = hazards.drafted_tokens(ARMS.pool, hazard_of(attrs.evolve(state, counts=table), options, context)[0])
+        assert (sign * (after - before)[draft, offset:] >= -1e-12).all()
         assert np.array_equal(np.delete(after, draft, 0), np.delete(before, draft, 0))
 
 
@@ -197,7 +211,7 @@ def learned(data: Any, name: str) -> Any:
     """A state with something in it."""
     state = get(name).init(ARMS)
     if name == "cht":
-        return attrs.evolve(state, counts=counts(data.draw))
+        return tables_of(state, OPTIONS, counts(data.draw))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     plays = rng.integers(1, 50, len(ARMS)).astype(float)
     if name in ("ucb1", "thompson"):
@@ -240,7 +254,7 @@ def test_a_constant_added_to_the_reward_does_change_the_choice() -> None:
     """Control: the objective is a ratio; one more token for every arm favours the cheap one."""
     hazard = np.array([[0.5] * 5, [0.9] * 5, [0.5] * 5])
     cost = np.array([1.0, 1.5, 2.0, 2.5, 3.5, 1.5, 3.0])
-    tokens = hazards.expected_tokens(hazard)[ARMS.draft, ARMS.length]
+    tokens = hazards.throughput(ARMS.pool, hazard, np.ones(len(ARMS)))
     assert (tokens / cost).argmax() != ((tokens + 5.0) / cost).argmax()
 
 
@@ -269,12 +283,12 @@ def check_bounds(name: str, selector: Any, arms: Arms, state: Any) -> None:
     assert np.isfinite(info.scores).all() or name == "ucb1"
     assert not np.isnan(info.scores).any()
     if name == "cht":
-        hazard = cht.hazard(state, OPTIONS, np.array([0, 3, 0]))
+        hazard = hazard_of(state, OPTIONS, np.array([0, 3, 0]))
         assert hazard.min() > 0
         assert hazard.max() < 1
         assert np.exp(state.log_weight).sum(0) == pytest.approx(np.ones(3), abs=1e-6)
-        limit = 1.0 / (1.0 - np.array([0.999, 0.99, 0.95])) + 1.0
-        assert (state.counts.max((0, 2, 3, 4)) <= limit).all()
+        rates = np.maximum(np.array([0.999, 0.99, 0.95])[:, None], [0.0, 0.0, 0.99])  # draft 2 is of tier 2
+        assert (state.counts.max((0, 3, 4)) <= 1.0 / (1.0 - rates) + 1.0).all()
 
 
 def test_a_miss_after_many_hits_keeps_the_weights_finite() -> None:
@@ -283,14 +297,24 @@ def test_a_miss_after_many_hits_keeps_the_weights_finite() -> None:
     selector = get("cht", rates=(1.0, 0.9))
     table = np.zeros_like(selector.init(arms).counts)
     table[0] = 1e6
-    state = attrs.evolve(selector.init(arms), counts=table)
+    state = tables_of(selector.init(arms), cht.Options(rates=(1.0, 0.9)), table)
     after = selector.update(state, Observation(1, 40, 39, 40, (None, None), 0.1, [0, 0]))
     assert np.isfinite(after.log_weight).all()
 
 
+def test_a_draft_of_tier_2_forgets_no_faster_than_its_limit() -> None:
+    """Its fastest table fades by 0.99 per kept token while it is played, that of a scored draft by 0.95."""
+    for tier, rate in ((0, 0.95), (1, 0.95), (2, 0.99)):
+        arms = Arms.of({"a": (5,)}, {"a": tier})
+        selector = get("cht")
+        state = attrs.evolve(selector.init(arms), counts=np.ones_like(selector.init(arms).counts))
+        after = selector.update(state, Observation(1, 5, 2, 3, (None, None), 0.1, [0, 0]))
+        assert after.counts[:, 2, 1, 1] == pytest.approx(np.full((2, 5), rate**3))
+
+
 def test_an_unplayed_draft_of_tier_2_drifts_back_to_unknown() -> None:
     """Its counts shrink by phi per kept token; those of tiers 0 and 1 that were not scored keep still."""
-    for tier, expected in ((0, 1.0), (1, 1.0), (2, 0.994**3)):
+    for tier, expected in ((0, 1.0), (1, 1.0), (2, 0.998**3)):
         arms = Arms.of({"a": (5,), "b": (4,)}, {"a": 0, "b": tier})
         selector = get("cht")
         state = attrs.evolve(selector.init(arms), counts=np.ones_like(selector.init(arms).counts))
@@ -314,18 +338,18 @@ def test_contexts_are_told_apart_and_share_what_is_common() -> None:
     for _ in range(30):
         state = selector.update(state, step(4, 5, context=np.array([0, 3, 0])))
         state = selector.update(state, step(4, 0, context=np.array([0, 0, 0])))
-    first = [cht.hazard(state, OPTIONS, np.array([0, k, 0]))[0, 1, 0] for k in (0, 1, 3)]
+    first = [hazard_of(state, OPTIONS, np.array([0, k, 0]))[0, 1, 0] for k in (0, 1, 3)]
     assert first[0] < 0.2
     assert first[0] < first[1] < first[2]
     assert first[2] > 0.8
 
 
 def test_a_prior_warms_the_tables_up_to_its_cap() -> None:
-    """100 runs weigh 30 tokens at offset 1; unknown drafts and contexts are refused."""
+    """100 runs weigh 60 tokens at offset 1; unknown drafts and contexts are refused."""
     selector = get("cht")
     state = selector.init(ARMS, prior={"a": [(0, (1, 1, 0))] * 100})
-    assert state.counts[0, :, 1, 0, 0] == pytest.approx(np.full(3, 30.0))
-    assert state.counts[1, :, 1, 0, 2] == pytest.approx(np.full(3, 30.0))
+    assert state.counts[0, :, 1, 0, 0] == pytest.approx(np.full(3, 60.0))
+    assert state.counts[1, :, 1, 0, 2] == pytest.approx(np.full(3, 60.0))
     assert selector.init(ARMS, prior={"a": [(2, (0,))]}).counts[1, 0, 1, 2, 0] == 1
     with pytest.raises(UnknownName, match="unknown draft 'c'; known: a, b"):
         selector.init(ARMS, prior={"c": []})
@@ -359,7 +383,8 @@ def test_hazard_thompson_learns_and_draws_as_written() -> None:
     assert got.counts == pytest.approx(expected)
     known = np.zeros((2, 3, 5))
     known[0, 1, 0], known[1, 2, 0] = 300.0, 300.0
-    drawn = np.array([hazard_ts.draw(attrs.evolve(state, counts=known), (s, 0), 3.0) for s in range(400)])
+    keys = (np.arange(400), np.array(0))
+    drawn = hazard_ts.draw(ARMS.pool, repeated(attrs.evolve(state, counts=known), 400), keys, 3.0)
     assert drawn[:, 1, 0].mean() == pytest.approx(301 / 302, abs=0.002)
     assert drawn[:, 1, 1].mean() == pytest.approx(301 / 302, abs=0.02)
     assert drawn[:, 2, 1].mean() == pytest.approx(1 / 302, abs=0.02)

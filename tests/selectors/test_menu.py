@@ -11,6 +11,7 @@ from scipy import optimize, stats
 
 from flashspec.errors import ContractError, UnknownName
 from flashspec.selectors import Arms, Observation, counterfactual, from_spec, get, kl_ucb, noise, single, tsallis_inf
+from flashspec.selectors.arrays import NUMPY
 from flashspec.selectors.choice import speed_range
 from flashspec.selectors.simulate import plain_arms
 from flashspec.selectors.types import F64
@@ -57,8 +58,8 @@ def test_kl_ucb_is_the_upper_end_of_the_interval(story: Story) -> None:
             continue
         mean, budget = np.array(np.mean(x)), np.log(len(story)) / len(x)
         want = 1.0
-        if float(kl_ucb.divergence(mean, np.array(1.0))) > budget and mean < 1:
-            gap = lambda u, m=mean, b=budget: float(kl_ucb.divergence(m, np.array(u))) - b  # noqa: E731
+        if float(kl_ucb.divergence(NUMPY, mean, np.array(1.0))) > budget and mean < 1:
+            gap = lambda u, m=mean, b=budget: float(kl_ucb.divergence(NUMPY, m, np.array(u))) - b  # noqa: E731
             want = float(optimize.brentq(gap, float(mean), 1.0))
         assert got[arm] == pytest.approx(want, abs=1e-6)
 
@@ -71,7 +72,7 @@ def test_the_kl_index_rises_with_the_mean_and_falls_with_the_plays(mean: float, 
 
     def index(m: float, n: float) -> float:
         # The second arm keeps the number of all plays the same.
-        return float(kl_ucb.index(np.array([n, 2 * other - n]), np.array([m * n, 1.0]), 0.0)[0])
+        return float(kl_ucb.index(NUMPY, np.array([n, 2 * other - n]), np.array([m * n, 1.0]), 0.0)[0])
 
     assert index(mean, more) <= index(mean, few) + 1e-9
     assert index(mean, few) <= index(mean + 0.01, few) + 1e-9
@@ -139,7 +140,7 @@ def test_tsallis_inf_learns_as_written() -> None:
         loss[arm] += gain
     state = told("tsallis_inf", story)
     assert state.loss == pytest.approx(loss - loss.min())
-    assert tsallis_inf.law(state, EVERY) == pytest.approx(law(len(story) + 1), abs=1e-9)
+    assert tsallis_inf.law(ARMS.pool, state, EVERY) == pytest.approx(law(len(story) + 1), abs=1e-9)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=4, max_size=4), st.floats(0, 1e6))
@@ -148,7 +149,7 @@ def test_the_tsallis_law_is_a_law(loss: list[float], steps: float) -> None:
     state = tsallis_inf.Losses(ARMS, np.array(loss), np.array(steps))
     active = np.array([True, False, True, True])
     for mask in (EVERY, active):
-        p = tsallis_inf.law(state, mask)
+        p = tsallis_inf.law(ARMS.pool, state, mask)
         assert p.sum() == pytest.approx(1.0)
         assert (p[~mask] == 0).all()
         order = np.argsort(np.array(loss)[mask])
@@ -199,7 +200,7 @@ def test_arms_are_drawn_as_often_as_the_propensity_says(name: str) -> None:
 def test_gumbel_draws_follow_the_gumbel_law() -> None:
     """Kolmogorov and Smirnov over 4,000 lanes."""
     arms = Arms.of({"a": tuple(range(1, 4_001))})
-    drawn = noise.gumbel(noise.arm_lanes((3, 8), arms))[1:]
+    drawn = noise.gumbel(NUMPY, noise.arm_lanes(arms.pool, (np.array(3), np.array(8))))[1:]
     assert stats.kstest(drawn, "gumbel_r").pvalue > 1e-3
 
 
@@ -250,7 +251,7 @@ def test_what_select_saw_comes_back_with_the_step() -> None:
     state = selector.init(SPEC)
     _, info = selector.select(state, (0, 0), [0, 0, 0], cost, np.ones(5, bool))
     assert info.scale is not None
-    assert info.scale == pytest.approx(speed_range(SPEC, cost, np.ones(5, bool)))
+    assert info.scale == pytest.approx(speed_range(SPEC.pool, cost, np.ones(5, bool)))
     got = selector.update(state, step(3, 1, propensity=0.3, scale=info.scale))
     assert selector.update_reward is not None
     want = selector.update_reward(state, 3, 2 / 5 * info.scale[3], 0.3)

@@ -1,0 +1,198 @@
+"""One step of several requests at once: everybody selects and drafts, one target forward, one verification.
+
+Requests join and leave between steps. What comes out for a request is what it would get alone: its
+randomness is keyed by its own seed and position, its selector and drafts are its own, and commit is the
+path of the single loop. (With a batch the target computes other shapes; in float32 and float64 that
+changes no token short of a tie, in 16 bits near-ties may fall either way.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from flashspec.contract import Ragged, Verdict
+from flashspec.decoding.batch_cost import BatchCost
+from flashspec.decoding.batch_lm import BatchLM
+from flashspec.decoding.batch_verify import (
+    cumulative,
+    stack_proposals,
+    stack_sampling,
+    stack_streams,
+    stack_tokens,
+)
+from flashspec.decoding.learning import learn
+from flashspec.decoding.loop import check_request
+from flashspec.decoding.processed import Asked, Processed, describe, process
+from flashspec.decoding.request import Request
+from flashspec.decoding.state import Engine, Info, Judged, Offer, State
+from flashspec.decoding.step import advance, propose, start
+from flashspec.errors import ContractError, NumericalError
+
+
+@attrs.frozen(eq=False)
+class BatchEngine:
+    """Everything that does not change while requests come and go."""
+
+    one: Engine
+    """Drafts, selector, backend and the rest of what a request needs; its ``lm`` and ``cost`` are not used."""
+    lm: BatchLM
+    """The same model, for several requests."""
+    cost: BatchCost
+    plan_for: int | None = None
+    """Choose drafts at the prices of this batch size, whatever the real one is; None: the real one. With sampled
+    drafts the tokens depend on the arms played, so only a fixed size keeps them free of the number of neighbours."""
+
+
+@attrs.frozen(eq=False)
+class Member:
+    """A request in the batch."""
+
+    key: int
+    request: Request
+    state: State
+    """As in the single loop, but for the cache, which all members share."""
+    error: NumericalError | None = None
+    """Why it cannot go on, where the target's logits make no law. Its output is right as far as it goes."""
+
+    @property
+    def running(self) -> bool:
+        """Whether there is another step to be done."""
+        return self.error is None and self.state.output.finish_reason is None and bool(self.request.max_new_tokens)
+
+
+@attrs.frozen(eq=False)
+class BatchState:
+    """What is carried from step to step; member ``i`` owns row ``i`` of the cache."""
+
+    cache: Any
+    members: tuple[Member, ...] = ()
+
+
+def begin(engine: BatchEngine) -> BatchState:
+    """A batch without requests."""
+    return BatchState(engine.lm.start())
+
+
+def join(engine: BatchEngine, state: BatchState, key: int, request: Request, selector: Any = None) -> BatchState:
+    """The batch with one more request; its prompt is read by the next step.
+
+    Raises:
+        ContractError: a key in use, a request that the model cannot serve, a batch larger than was measured.
+    """
+    if any(m.key == key for m in state.members):
+        raise ContractError(f"key {key} is in the batch; allowed: another one")
+    largest = engine.cost.batches[-1]
+    if len(state.members) >= largest:
+        raise ContractError(f"the batch has {largest} requests, as many as its costs are known for; measure more")
+    check_request(engine.one, request)
+    member = Member(key, request, attrs.evolve(start(engine.one, request, selector), cache=None))
+    return BatchState(engine.lm.join(state.cache), (*state.members, member))
+
+
+def leave(engine: BatchEngine, state: BatchState, key: int) -> BatchState:
+    """The batch without a request, finished or not; whatever it held is given back.
+
+    Raises:
+        ContractError: a key that is not in the batch.
+    """
+    rows = [row for row, member in enumerate(state.members) if member.key != key]
+    if len(rows) == len(state.members):
+        raise ContractError(f"key {key} is not in the batch; allowed: {[m.key for m in state.members]}")
+    return BatchState(engine.lm.keep(state.cache, rows), tuple(state.members[row] for row in rows))
+
+
+def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, tuple[Info | None, ...]]:
+    """Select, draft, verify, commit and learn for every member; their infos, None where a member broke.
+
+    A member whose logits make no law keeps its output and gets an ``error``; the others go on.
+
+    Raises:
+        ContractError: no members, or one that is finished (let it leave first).
+    """
+    idle = [m.key for m in state.members if not m.running]
+    if idle or not state.members:
+        raise ContractError(f"members {idle} are finished; allowed: running members, at least one; let them leave")
+    begun = engine.one.clock()
+    priced = _priced(engine, len(state.members))
+    offers = [propose(priced, m.request, m.state) for m in state.members]
+    cache, judged = _verify(engine, state, offers)
+    moved = [_advance(priced, *each) for each in zip(state.members, offers, judged, strict=True)]
+    wanted = [len(member.state.tokens) - 1 for member, _ in moved]
+    drop = [have - want for have, want in zip(engine.lm.lengths(cache), wanted, strict=True)]
+    cache = engine.lm.rollback(cache, drop)
+    seconds = engine.one.clock() - begun
+    done = [
+        _learn(priced, member, offer, verdict, kept, seconds)
+        for (member, kept), offer, verdict in zip(moved, offers, judged, strict=True)
+    ]
+    return BatchState(cache, tuple(member for member, _ in done)), tuple(info for _, info in done)
+
+
+def _priced(engine: BatchEngine, batch: int) -> Engine:
+    """What a member sees: the single engine at the prices of the batch."""
+    cost = engine.cost.of(engine.one.arms, engine.plan_for or batch)
+    return attrs.evolve(engine.one, cost=cost)
+
+
+def _verify(engine: BatchEngine, state: BatchState, offers: list[Offer]) -> tuple[Any, list[Judged]]:
+    """Read all drafts with the target and judge them."""
+    lm, backend = engine.lm, engine.one.backend
+    drafts, rows = [o.draft for o in offers], [len(o.draft.tokens) + 1 for o in offers]
+    known = lm.lengths(state.cache)
+    new = [
+        (*member.state.tokens[length:], *draft.tokens)
+        for member, length, draft in zip(state.members, known, drafts, strict=True)
+    ]
+    logits, cache = lm.forward(state.cache, new, rows)
+    asked = [Asked(m.request, m.state.settings, d.tokens) for m, d in zip(state.members, drafts, strict=True)]
+    found = process(backend, engine.one.rows, asked, logits, lm.vocab)
+    verdict = backend.verify(
+        found.logits,
+        backend.asarray(stack_tokens(drafts), "int64", lm.device),
+        stack_proposals(backend, drafts, lm.device),
+        Ragged(backend.asarray(cumulative(rows), "int64", lm.device)),
+        stack_sampling([m.request.sampling() for m in state.members], found.allowed),
+        stack_streams([o.stream for o in offers]),
+        engine.one.method,
+    )
+    return cache, _judged(engine.one, state.members, found, verdict, cumulative(rows).tolist())
+
+
+def _judged(
+    engine: Engine, members: tuple[Member, ...], found: Processed, verdict: Verdict, firsts: list[int]
+) -> list[Judged]:
+    """The verdict by member, with what its request asked to know; ``firsts`` are the members' first rows."""
+    backend = engine.backend
+    tokens, accepted, status = (
+        backend.to_numpy(x).tolist() for x in (verdict.tokens, verdict.num_accepted, verdict.status)
+    )
+    # Read from the device only where a draft's score needs it.
+    needed = bool(engine.shadow) and engine.method != "path" and any(m.request.temperature > 0 for m in members)
+    logs = backend.to_numpy(verdict.logprobs).tolist() if needed else [[]] * len(members)
+    made = []
+    for i, member in enumerate(members):
+        emitted = tuple(t for t in tokens[i] if t >= 0)
+        told = describe(backend, engine.rows, member.request, found, firsts[i], emitted)
+        made.append(Judged(emitted, accepted[i], status[i], tuple(logs[i]), window=found.windows[i], told=told))
+    return made
+
+
+def _advance(engine: Engine, member: Member, offer: Offer, judged: Judged) -> tuple[Member, int]:
+    """The member after its verdict, and the tokens kept."""
+    try:
+        moved, kept = advance(engine, member.request, member.state, offer, judged)
+    except NumericalError as error:
+        return attrs.evolve(member, error=error), 0
+    return attrs.evolve(member, state=moved), kept
+
+
+def _learn(
+    engine: Engine, member: Member, offer: Offer, judged: Judged, kept: int, seconds: float
+) -> tuple[Member, Info | None]:
+    """The member after its selector was told, and what its step did."""
+    if member.error is not None:
+        return member, None
+    learned, info = learn(engine, member.state, offer, judged, kept, seconds)
+    return attrs.evolve(member, state=learned), info
