@@ -285,9 +285,7 @@ class Stream:
         """A host-side stream; ``sequence`` is 0 for every request unless given."""
         ids = [0] * len(seed) if sequence is None else list(sequence)
         try:
-            return cls(
-                np.array(list(seed), np.uint64), np.array(list(position), np.uint32), np.array(ids, np.uint32)
-            )
+            return cls(np.array(list(seed), np.uint64), np.array(list(position), np.uint32), np.array(ids, np.uint32))
         except OverflowError as error:
             raise ContractError(
                 f"seed {list(seed)}, position {list(position)}, sequence {ids}; allowed: seeds in [0, 2**64), the "

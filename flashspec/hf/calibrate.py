@@ -12,8 +12,9 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,7 +31,8 @@ QUIET = 1.25
 """Tables with a larger spread were measured on a busy machine: used, but not kept."""
 
 
-def _key(target: Loaded, backend: Backend, drafters: Sequence[Drafter], widths: Sequence[int]) -> str:
+def key_of(target: Loaded, backend: Backend, drafters: Sequence[Drafter], widths: Sequence[int]) -> str:
+    """A name for what was measured: all that the costs depend on."""
     facts = {
         "schema": SCHEMA,
         "target": str(target.folder or target.name),
@@ -55,9 +57,9 @@ def _read(path: Path) -> CostTable | None:
         return None
 
 
-def _write(path: Path, table: CostTable) -> None:
-    """Keep a table; a folder that cannot be written costs only the next measurement."""
-    text = json.dumps({"schema": SCHEMA, "target": dict(table.target), "draft": dict(table.draft)})
+def keep(path: Path, table: Mapping[str, Any]) -> None:
+    """Keep a table as JSON; a folder that cannot be written costs only the next measurement."""
+    text = json.dumps({"schema": SCHEMA, **table})
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,11 +80,11 @@ def cost_table(
 ) -> CostTable:
     """The kept table for this model, machine, thread count and pool, else a new measurement."""
     widths = sorted({1, *(n + 1 for d in drafters for n in d.lengths)})
-    path = cache_folder() / "cost" / f"{_key(target, backend, drafters, widths)}.json"
+    path = cache_folder() / "cost" / f"{key_of(target, backend, drafters, widths)}.json"
     kept = None if again else _read(path)
     if kept is not None:
         return kept
     table = measure(lm, backend, drafters, widths, time.perf_counter)
     if table.spread <= QUIET:
-        _write(path, table)
+        keep(path, {"target": dict(table.target), "draft": dict(table.draft)})
     return table

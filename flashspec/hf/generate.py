@@ -5,6 +5,7 @@ Every option that transformers prepared is honoured or refused by name before an
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,6 +17,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from flashspec.decoding import Generation, Request
 from flashspec.decoding.commit import ExtraStop
+from flashspec.decoding.processing import Bias, Forced, NoRepeatNGram, Penalties, Processor, SuppressedAt
 from flashspec.errors import CapabilityError, ContractError
 
 if TYPE_CHECKING:
@@ -31,6 +33,20 @@ FOLDED = (
 )
 """Processors whose settings become the request's own sampling parameters."""
 
+NAMED = {
+    processors.PrefixConstrainedLogitsProcessor: "prefix_allowed_tokens_fn",
+    processors.InfNanRemoveLogitsProcessor: "remove_invalid_values",
+    processors.ExponentialDecayLengthPenalty: "exponential_decay_length_penalty",
+    processors.TypicalLogitsWarper: "typical_p",
+    processors.EpsilonLogitsWarper: "epsilon_cutoff",
+    processors.EtaLogitsWarper: "eta_cutoff",
+    processors.TopHLogitsWarper: "top_h",
+    processors.LogitNormalization: "renormalize_logits",
+    processors.EncoderRepetitionPenaltyLogitsProcessor: "encoder_repetition_penalty",
+    processors.EncoderNoRepeatNGramLogitsProcessor: "encoder_no_repeat_ngram_size",
+}
+"""The settings behind processors that are refused."""
+
 OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 """Extra results that this loop does not keep."""
 
@@ -43,7 +59,7 @@ def check_call(speculator: Speculator, model: Any, input_ids: torch.Tensor, kwar
 
     Raises:
         ContractError: another model than the speculator's target.
-        CapabilityError: a batch, beams, a static or warm cache, a logits processor that is not folded in.
+        CapabilityError: a batch, beams, a static or warm cache.
     """
     if model is not speculator.target.model:
         raise ContractError("this speculator was built for another model; build one for the model that generates")
@@ -57,18 +73,54 @@ def check_call(speculator: Speculator, model: Any, input_ids: torch.Tensor, kwar
         raise CapabilityError(f"{', '.join(asked)} is set; allowed: sequences only; switch it off")
     if kwargs.get("inputs_embeds") is not None:
         raise CapabilityError("inputs_embeds was given; allowed: input_ids")
-    other = [type(p).__name__ for p in kwargs.get("logits_processor") or [] if not isinstance(p, FOLDED)]
-    if other:
-        raise CapabilityError(
-            f"logits processors {', '.join(other)} are set; allowed: temperature, top-k, top-p, min-p, minimal "
-            "lengths; switch the others off"
-        )
     past = kwargs.get("past_key_values")
     if past is not None and (past.get_seq_length() or any("Static" in type(x).__name__ for x in past.layers)):
         raise CapabilityError("a static or filled cache was given; allowed: none; leave past_key_values out")
 
 
-def _request(input_ids: torch.Tensor, mask: torch.Tensor | None, config: Any) -> Request:
+def translated(given: Any, width: int, left: int) -> tuple[Processor, ...]:
+    """The prepared logits processors as processors of ours, in their order.
+
+    ``width`` is the prompt's length with its padding, ``left`` how much of it is padding.
+
+    Raises:
+        CapabilityError: processors that have no counterpart here, all of them named.
+    """
+    made = [_translated(p, width, left) for p in given or [] if type(p) not in FOLDED]
+    unknown = [p for p in made if not isinstance(p, tuple)]
+    if unknown:
+        names = ", ".join(f"{type(p).__name__} ({NAMED.get(type(p), 'your own')})" for p in unknown)
+        raise CapabilityError(
+            f"logits processors {names} are set; allowed: temperature, top-k, top-p, min-p, minimal lengths, "
+            "repetition penalty, no-repeat n-grams, bad words, sequence bias, suppressed and forced tokens; switch "
+            "the others off, or decode with Speculator.generate and processors of flashspec.decoding.processing"
+        )
+    return tuple(p for found in made for p in found)
+
+
+def _translated(given: Any, width: int, left: int) -> Any:
+    """The counterparts of one processor as a tuple, or the processor itself where there is none."""
+    kind = type(given)
+    if kind is processors.RepetitionPenaltyLogitsProcessor:
+        ignored = given.prompt_ignore_length
+        skip = 0 if ignored is None else max(0, int(torch.as_tensor(ignored).reshape(-1)[0]) - left)
+        return (Penalties(repetition=float(given.penalty), ignore=skip),)
+    if kind is processors.NoRepeatNGramLogitsProcessor:
+        return (NoRepeatNGram(given.ngram_size),)
+    if kind in (processors.SequenceBiasLogitsProcessor, processors.NoBadWordsLogitsProcessor):
+        return (Bias(given.sequence_bias),) if given.sequence_bias else ()
+    if kind is processors.SuppressTokensLogitsProcessor:
+        return (Bias({(int(t),): -math.inf for t in given.suppress_tokens.tolist()}),)
+    if kind is processors.SuppressTokensAtBeginLogitsProcessor:
+        return (SuppressedAt(given.begin_index - width, given.begin_suppress_tokens.tolist()),)
+    if kind is processors.ForcedBOSTokenLogitsProcessor:
+        return (Forced(1 - width, given.bos_token_id),)
+    if kind is processors.ForcedEOSTokenLogitsProcessor and given.eos_token_id.numel() == 1:
+        return (Forced(given.max_length - 1 - width, int(given.eos_token_id)),)
+    return given
+
+
+def _request(input_ids: torch.Tensor, mask: torch.Tensor | None, config: Any, given: Any) -> Request:
     ids = input_ids[0]
     if mask is not None and not bool(mask.all()):
         first = int(torch.argmax(mask[0].to(torch.int64)))
@@ -76,6 +128,7 @@ def _request(input_ids: torch.Tensor, mask: torch.Tensor | None, config: Any) ->
             raise CapabilityError("attention_mask has holes; allowed: zeros on the left only")
         ids = ids[first:]
     width = int(input_ids.shape[1])
+    own = translated(given, width, width - len(ids))
     room = int(config.max_length) - width
     least = max(int(config.min_new_tokens or 0), int(config.min_length or 0) - width, 0)
     sampled = bool(config.do_sample)
@@ -89,6 +142,7 @@ def _request(input_ids: torch.Tensor, mask: torch.Tensor | None, config: Any) ->
         min_p=_or(config.min_p, 0.0) if sampled else 0.0,
         seed=int(torch.randint(2**62, ())) if sampled else 0,
         eos_ids=id_set(config.eos_token_id),
+        processors=own,
     )
 
 
@@ -139,7 +193,7 @@ def run_generate(speculator: Speculator, model: Any, input_ids: torch.Tensor, **
     config = kwargs["generation_config"]
     mask = kwargs.get("attention_mask")
     check_positions(mask, kwargs.get("position_ids"), int(input_ids.shape[1]))
-    request = _request(input_ids, mask, config)
+    request = _request(input_ids, mask, config, kwargs.get("logits_processor"))
     extra = _extra_stop(input_ids, kwargs.get("stopping_criteria"))
     generation = Generation(attrs.evolve(speculator.engine, extra_stop=extra), request)
     streamer = speculator.streamer if speculator.streamer is not None else kwargs.get("streamer")

@@ -101,9 +101,7 @@ class HFCausalLM:
             raise ContractError(f"{rows} rows of {len(tokens)} tokens were asked for; allowed: 1 to {len(tokens)}")
         held, before = self._grown(cache)
         ids = torch.tensor([list(tokens)], dtype=torch.long, device=self.model.device)
-        out = self.model(
-            input_ids=ids, past_key_values=held, use_cache=True, logits_to_keep=rows, return_dict=True
-        )
+        out = self.model(input_ids=ids, past_key_values=held, use_cache=True, logits_to_keep=rows, return_dict=True)
         past = out.past_key_values
         if cache.length == 0:
             check_croppable(self.model, past)

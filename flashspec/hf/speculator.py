@@ -13,14 +13,17 @@ from flashspec.contract import Backend
 from flashspec.decoding import Engine, Generation, Request, Result
 from flashspec.decoding.loop import Trace, generate
 from flashspec.decoding.method import AUTO, method_of
+from flashspec.decoding.shadow import EVERY, check_every, tier
+from flashspec.decoding.shared import Shared
 from flashspec.decoding.text import Decode
 from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS
-from flashspec.errors import CapabilityError
+from flashspec.errors import CapabilityError, ContractError
 from flashspec.hf.calibrate import cost_table
 from flashspec.hf.generate import id_set, run_generate
 from flashspec.hf.lm import HFCausalLM
 from flashspec.hf.loading import Loaded
 from flashspec.hf.pool import PoolContext, pool
+from flashspec.hf.rows import TorchRows
 from flashspec.selectors.types import Arms
 
 
@@ -28,9 +31,7 @@ def decoder(tokenizer: Any) -> Decode:
     """Token ids to text without special tokens, spaces untouched."""
 
     def decode(ids: Sequence[int]) -> str:
-        return str(
-            tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+        return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     return decode
 
@@ -55,6 +56,9 @@ class Speculator:
         backend: str | None = None,
         recalibrate: bool = False,
         method: str = AUTO,
+        shadow: int = EVERY,
+        warm_start: bool = True,
+        refresh: bool = True,
     ) -> Speculator:
         """Load the drafts, measure (or read) what steps cost here, and fix the pool.
 
@@ -66,22 +70,26 @@ class Speculator:
             backend: a backend's name or ``module:attr``; None takes the best for the device.
             recalibrate: measure the costs again even if a table is kept.
             method: acceptance rule, ``token``, ``block``, ``path`` or ``auto`` (see ``decoding.method``).
+            shadow: every so many steps drafts that cost a forward are scored on what was emitted; 0: only when
+                they play (see ``decoding.shadow``).
+            warm_start: start from what the prompt says about free drafts (see ``decoding.warmstart``).
+            refresh: keep the costs fresh by the steps that are made (see ``decoding.timings``).
 
         Raises:
             UnknownName: a draft, selector or backend that is not known.
             BackendUnavailable: the backend cannot be loaded.
             CapabilityError: a model, cache, vocabulary or dtype that cannot be used.
             ModelError: weights that cannot be had.
+            ContractError: a negative ``shadow``.
         """
+        check_every(shadow)
         chosen = selectors.from_spec(selector) if isinstance(selector, str) else selector
         verifier = registry.best_backend(target.device) if backend is None else registry.get_backend(backend)
         check_backend(verifier, target)
         lm = HFCausalLM.of(target.model, verifier)
         drafters = pool(PoolContext(target, lm, verifier, draft_max), drafts)
         table = cost_table(target, lm, verifier, drafters, again=recalibrate)
-        arms = Arms.of(
-            {d.name: d.lengths for d in drafters}, tiers={d.name: 0 if d.free else 2 for d in drafters}
-        )
+        arms = Arms.of({d.name: d.lengths for d in drafters}, {d.name: tier(d, shadow) for d in drafters})
         engine = Engine(
             lm=lm,
             drafters=drafters,
@@ -92,21 +100,34 @@ class Speculator:
             decode=decoder(target.tokenizer),
             clock=time.perf_counter,
             method=method_of(method, verifier.capabilities.methods, drafters),
+            table=table if refresh else None,
+            shadow=shadow,
+            warm=warm_start,
         )
+        if verifier.capabilities.arrays == "torch":
+            engine = attrs.evolve(engine, rows=TorchRows(lm.device))
         return cls(target, engine)
 
     def default_request(self, prompt_ids: Iterable[int], **overrides: Any) -> Request:
-        """A greedy request with the model's own EOS ids; ``overrides`` are fields of ``Request``."""
+        """A greedy request with the model's own EOS ids; ``overrides`` are fields of ``Request``.
+
+        ``bad_words`` may have texts among its token sequences (see :func:`word_ids`).
+        """
         fields = {"eos_ids": eos_ids(self.target), "max_new_tokens": 128, **overrides}
+        if "bad_words" in fields:
+            fields["bad_words"] = word_ids(self.target.tokenizer, fields["bad_words"])
         return Request(prompt_ids=tuple(int(t) for t in prompt_ids), **fields)
 
-    def stream(self, request: Request, trace: Trace | None = None) -> Generation:
-        """An iterator of text chunks; its ``result`` is there at the end."""
-        return Generation(self.engine, request, trace=trace)
+    def stream(self, request: Request, trace: Trace | None = None, shared: Shared | None = None) -> Generation:
+        """An iterator of text chunks; its ``result`` is there at the end.
 
-    def generate(self, request: Request, trace: Trace | None = None) -> Result:
-        """Run a request to its end."""
-        return generate(self.engine, request, trace=trace)
+        Requests with the same ``shared`` learn from each other which draft pays.
+        """
+        return Generation(self.engine, request, trace=trace, shared=shared)
+
+    def generate(self, request: Request, trace: Trace | None = None, shared: Shared | None = None) -> Result:
+        """Run a request to its end; ``shared`` as in :meth:`stream`."""
+        return generate(self.engine, request, trace=trace, shared=shared)
 
     def with_streamer(self, streamer: Any) -> Speculator:
         """The same object with a transformers streamer that gets tokens as they are committed."""
@@ -115,6 +136,26 @@ class Speculator:
     def __call__(self, model: Any, input_ids: Any, **kwargs: Any) -> Any:
         """The loop that ``model.generate(custom_generate=speculator)`` calls; see ``hf.generate``."""
         return run_generate(self, model, input_ids, **kwargs)
+
+
+def word_ids(tokenizer: Any, words: Iterable[str | Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Token sequences of texts, each as it stands and after a space, which most tokenizers write with other tokens.
+
+    A text that the model spells with yet other tokens is not found, as in any engine that forbids words by tokens.
+
+    Raises:
+        ContractError: an empty text.
+    """
+    found: dict[tuple[int, ...], None] = {}
+    for word in words:
+        if not isinstance(word, str):
+            found[tuple(word)] = None
+            continue
+        if not word.strip():
+            raise ContractError(f"bad_words has {word!r}; allowed: texts that are not empty")
+        for text in (word, f" {word.lstrip()}"):
+            found[tuple(tokenizer.encode(text, add_special_tokens=False))] = None
+    return tuple(found)
 
 
 def eos_ids(target: Loaded) -> frozenset[int]:

@@ -42,9 +42,7 @@ def told(conformance: Command, folder: Path, fake: str, *more: str) -> tuple[dic
 
 
 @pytest.mark.parametrize("fake", list(FAULTS))
-def test_a_fault_is_named_against_its_test_and_the_run_goes_on(
-    conformance: Command, tmp_path: Path, fake: str
-) -> None:
+def test_a_fault_is_named_against_its_test_and_the_run_goes_on(conformance: Command, tmp_path: Path, fake: str) -> None:
     """The first failure has the kind and one line; a test with one request per call has passed; output is short."""
     report, out = told(conformance, tmp_path, fake)
     layouts = [f for f in report["failures"] if "emit_nothing[lengths" in f["test"]]

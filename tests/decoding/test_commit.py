@@ -84,3 +84,31 @@ def test_a_host_criterion_ends_the_request_after_its_token() -> None:
     """Extra stopping criteria see the new tokens one by one."""
     output, kept = commit(Output(), [1, 2, 3], request(), decode, lambda tokens: len(tokens) == 2)
     assert (kept, output.finish_reason) == (2, "stop")
+
+
+@pytest.mark.parametrize("split", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("pieces", "stop", "kept", "text"),
+    [
+        (["he", "llo w", "orld"], ("lo",), 2, "hel"),
+        (["x", "a", "bcd", "e"], ("bc",), 3, "xa"),
+        (["on", "e tw", "o three"], ("e two", "two"), 3, "on"),
+        (["ab", "ab", "abc"], ("babc",), 3, "aba"),
+        (["a", "STOP", "b"], ("STOP", "T"), 2, "a"),
+    ],
+)
+def test_a_stop_string_is_found_inside_tokens_and_across_them(
+    pieces: list[str], stop: tuple[str, ...], kept: int, text: str, split: int
+) -> None:
+    """Wherever it begins and ends, in blocks of any size; the text and what is said about tokens are cut with it."""
+
+    def spelled(ids: Sequence[int]) -> str:
+        return "".join(pieces[i] for i in ids)
+
+    asked, output = request(stop=stop), Output()
+    ids = list(range(len(pieces)))
+    for i in range(0, len(ids), split):
+        block = ids[i : i + split]
+        output, _ = commit(output, block, asked, spelled, origins=[f"draft {t}" for t in block])
+    assert (len(output.token_ids), output.text, output.finish_reason) == (kept, text, "stop")
+    assert output.origins == tuple(f"draft {t}" for t in range(kept))

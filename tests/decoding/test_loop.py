@@ -69,7 +69,7 @@ def test_every_ending_is_the_plain_ending(build: Build, fields: dict[str, Any], 
     target = TableLM.random(7, 5)
     plain = generate(build(target, []), ask(**fields))
     drafted = generate(build(target, [arm.split("/")[0]], fixed(arm)), ask(**fields))
-    assert attrs.evolve(drafted, stats=plain.stats) == plain
+    assert attrs.evolve(drafted, stats=plain.stats, origins=plain.origins) == plain
     assert drafted.stats.emitted == len(plain.token_ids)
     assert drafted.stats.accepted <= drafted.stats.drafted
 
@@ -93,9 +93,7 @@ def test_a_draft_equal_to_the_target_is_always_accepted(build: Build, temperatur
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.85), (1.3, 0.9), (1.0, 1.0)])
 @pytest.mark.parametrize("arm", ["ngram/2", "suffix/2", "other/1", "other/2"])
-def test_two_sampled_tokens_follow_the_target_law(
-    build: Build, arm: str, temperature: float, top_p: float
-) -> None:
+def test_two_sampled_tokens_follow_the_target_law(build: Build, arm: str, temperature: float, top_p: float) -> None:
     """Chi-square of the joint law of two tokens, 1,500 seeds each; false-alarm rate 1e-4 per case."""
     target = TableLM.random(4, 8, scale=1.5)
     engine = build(target, [arm.split("/")[0]], fixed(arm))

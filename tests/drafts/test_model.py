@@ -41,9 +41,7 @@ def test_proposals_follow_the_law_that_they_declare(temperature: float, top_p: f
 
 @pytest.mark.parametrize("accepted", [0, 1, 2, 3])
 @pytest.mark.parametrize("idle", [0, 1, 3])
-def test_after_any_verdict_and_any_pause_the_next_proposal_is_that_of_a_fresh_cache(
-    accepted: int, idle: int
-) -> None:
+def test_after_any_verdict_and_any_pause_the_next_proposal_is_that_of_a_fresh_cache(accepted: int, idle: int) -> None:
     """Partial acceptance, full acceptance, idling while others play: never a stale or missing token."""
     drafter, sampling = make(), Sampling.of(1, temperature=0.7)
     text = [1, 2, 4]

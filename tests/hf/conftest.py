@@ -53,7 +53,12 @@ def tiny() -> Make:
             model = transformers.MistralForCausalLM(config)
         elif family == "mamba2":
             config = transformers.Mamba2Config(
-                vocab_size=vocab, hidden_size=32, num_hidden_layers=2, num_heads=8, head_dim=8, state_size=8,
+                vocab_size=vocab,
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_heads=8,
+                head_dim=8,
+                state_size=8,
                 n_groups=1,
             )
             model = transformers.Mamba2ForCausalLM(config)

@@ -39,9 +39,7 @@ def references(smollm2: Any) -> dict[Ids, Ids]:
     for prompt in load_prompts(None):
         ids = tuple(encode_prompt(smollm2, prompt.turns[0], True))
         row = torch.tensor([ids])
-        out = smollm2.model.generate(
-            row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=NEW
-        )
+        out = smollm2.model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=NEW)
         found[ids] = tuple(out[0, len(ids) :].tolist())
     assert len(found) == 40
     return found
@@ -94,9 +92,7 @@ def test_greedy_tokens_are_those_of_generate(
         assert finish(speculator, request, prefilled[ids]) == expected
 
 
-def test_the_model_as_its_own_draft_is_accepted_and_identical(
-    smollm2: Any, references: dict[Ids, Ids]
-) -> None:
+def test_the_model_as_its_own_draft_is_accepted_and_identical(smollm2: Any, references: dict[Ids, Ids]) -> None:
     """A ``model:`` draft of the same weights: identity and, in float32, full acceptance."""
     speculator = Speculator.build(smollm2, ["model:smollm2-135m"], draft_max=3, selector="fixed:model:smollm2-135m/3")
     for ids, expected in list(references.items())[::8]:
@@ -114,9 +110,7 @@ def test_long_greedy_answers_are_those_of_generate(
     speculator = Speculator.build(smollm2, drafts)
     for ids in references:
         row = torch.tensor([ids])
-        out = smollm2.model.generate(
-            row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=LONG
-        )
+        out = smollm2.model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=LONG)
         request = speculator.default_request(ids, max_new_tokens=LONG)
         assert finish(speculator, request, prefilled[ids]) == tuple(out[0, len(ids) :].tolist())
 
@@ -145,17 +139,19 @@ def test_stop_strings_end_where_those_of_generate_end(
     for ids in list(references)[::8]:
         row = torch.tensor([ids])
         out = smollm2.model.generate(
-            row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=NEW,
-            stop_strings=list(stop), tokenizer=smollm2.tokenizer,
+            row,
+            attention_mask=torch.ones_like(row),
+            do_sample=False,
+            max_new_tokens=NEW,
+            stop_strings=list(stop),
+            tokenizer=smollm2.tokenizer,
         )
         result = speculator.generate(speculator.default_request(ids, max_new_tokens=NEW, stop=stop))
         assert result.token_ids == tuple(out[0, len(ids) :].tolist())
         assert not any(s in result.text for s in stop)
 
 
-def test_the_same_object_works_as_custom_generate(
-    smollm2: Any, references: dict[Ids, Ids]
-) -> None:
+def test_the_same_object_works_as_custom_generate(smollm2: Any, references: dict[Ids, Ids]) -> None:
     """``model.generate(custom_generate=speculator)`` gives the tokens of ``generate``."""
     speculator = Speculator.build(smollm2, ["ngram", "suffix"], draft_max=6)
     for ids, expected in list(references.items())[::8]:

@@ -12,9 +12,7 @@ from flashspec_conformance.commands.run import heeding_termination
 
 def add_parser(subparsers: Any) -> None:
     """Register the command."""
-    command = subparsers.add_parser(
-        "mutants", help="test the suite: wrong backends must fail, exact alternatives pass"
-    )
+    command = subparsers.add_parser("mutants", help="test the suite: wrong backends must fail, exact alternatives pass")
     command.add_argument("--only", metavar="ID,...", help="only these mutants and alternatives")
     command.add_argument("--jobs", type=int, metavar="N", help="processes that share the work (default: one per core)")
     command.add_argument("--markdown", metavar="FILE", type=Path, help="the table of mutants to FILE")

@@ -65,9 +65,7 @@ def run(given: argparse.Namespace) -> int:
 
     version = check_version(given.spec or spec_version())
     expected = expectations.read(given.expect_failures, clauses(version)) if given.expect_failures else ()
-    job = runner.Job(
-        given.backend, given.device, given.clauses, version, given.timeout, given.test_timeout, expected
-    )
+    job = runner.Job(given.backend, given.device, given.clauses, version, given.timeout, given.test_timeout, expected)
     with heeding_termination():
         outcome = runner.execute(job)
         result = report.build(outcome)
@@ -80,7 +78,7 @@ def run(given: argparse.Namespace) -> int:
 def lines(result: dict[str, Any]) -> list[str]:
     """A report for people."""
     if not result["smoke"]["passed"]:
-        failed = [f"smoke check failed: {name[:SHOWN * 8]}" for name in result["smoke"]["failures"]]
+        failed = [f"smoke check failed: {name[: SHOWN * 8]}" for name in result["smoke"]["failures"]]
         return [*failed, "the backend or its set-up is broken; nothing else was run", _verdict(result)]
     part = result["selection"] == "partial"
     shown = [c for c in result["clauses"] if c["tests"] or not part]

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from flashspec.contract import OneHot, Padded, Sampling, Stream
-from flashspec.drafts import Draft, Drafter
+from flashspec.drafts import Draft, Drafter, Past, Scorer
 from flashspec_conformance.checklist import Check, require
 from flashspec_conformance.drafters.context import DRAFT_MAX, VOCAB, ToyContext, toy
 from flashspec_conformance.drafters.shape import SAMPLINGS, ask, same, text_of
@@ -157,6 +157,42 @@ def after_switch(subject: Subject) -> None:
     after(subject, "rounds of 1, 3 and 2 tokens", short(1), short(3), short(2), idle(1), short(4))
 
 
+IDLE = ((3,), (0, 1, 2), (6, 6, 6, 6), (4, 5))
+"""Rounds that others played."""
+
+
+def scored(request: Request) -> Request:
+    """Rounds that others played, and a score of them, if the drafter declares that it gives scores."""
+    for tokens in IDLE:
+        request = request.commit(tokens)
+    if not isinstance(request.drafter, Scorer):
+        return request
+    steps = [Past(tokens, (0,) * len(tokens)) for tokens in IDLE]
+    runs, state = request.drafter.score(request.state, steps, request.sampling)
+    require(len(runs) == len(IDLE), f"it gave {len(runs)} runs for {len(IDLE)} steps; allowed: one each, or None")
+    if float(np.asarray(request.sampling.temperature)[0]) == 0:
+        _right(request, runs)
+    return attrs.evolve(request, state=state)
+
+
+def _right(request: Request, runs: Sequence[tuple[int, ...] | None]) -> None:
+    """Greedy runs are those of the drafts that a fresh start gives along the text."""
+    text = list(request.text[: -sum(len(tokens) for tokens in IDLE)])
+    for tokens, run in zip(IDLE, runs, strict=True):
+        told: list[int] = []
+        for token in tokens:
+            draft, _ = ask(request.drafter, request.drafter.start(list(text)), text, 1, request.sampling)
+            told += [] if 0 in told else [int(tuple(draft.tokens) == (token,))]
+            text.append(token)
+        require(run is None or tuple(run) == tuple(told), f"after {len(text)} tokens its run is {run}, really {told}")
+
+
+def after_score(subject: Subject) -> None:
+    """Greedy scores of rounds that others played are right, and after a score the draft is that of a fresh start."""
+    after(subject, "rounds of others and their score", scored)
+    after(subject, "a rejection, rounds of others and their score", rejected_at(1), scored)
+
+
 CHECKS = (
     Check("after-start", after_start),
     Check("after-rejection", after_rejection),
@@ -164,4 +200,5 @@ CHECKS = (
     Check("after-idle", after_idle),
     Check("after-cut", after_cut),
     Check("after-switch", after_switch),
+    Check("after-score", after_score),
 )

@@ -56,9 +56,7 @@ def proposal_support(request: Request, place: int) -> Support | None:
 
 def prepared(request: Request, drafts: Sequence[int]) -> Request:
     """A request with drafts and with integers in every place."""
-    return attrs.evolve(
-        request, drafts=tuple(drafts), coins=(0,) * len(drafts), integers=(MIDDLE,) * request.length
-    )
+    return attrs.evolve(request, drafts=tuple(drafts), coins=(0,) * len(drafts), integers=(MIDDLE,) * request.length)
 
 
 def token_plan(

@@ -41,9 +41,7 @@ def _told(tell: Tell, done: int, place: int, name: str) -> None:
     tell(done + place, name)
 
 
-def _one_process(
-    target: str, device: str, extent: str, ids: Sequence[str], limit: float, tell: Tell
-) -> list[Result]:
+def _one_process(target: str, device: str, extent: str, ids: Sequence[str], limit: float, tell: Tell) -> list[Result]:
     """Results until the process is lost; the last one then says how."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()

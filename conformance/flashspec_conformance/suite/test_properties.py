@@ -157,10 +157,13 @@ def test_a_draft_outside_the_vocabulary_ends_any_call_like_minus_one(subject: Su
     def holds(case: Case) -> None:
         rng = np.random.default_rng(len(case.requests))
         odd = attrs.evolve(case, requests=tuple(awkward(rng, r, case.vocab) for r in case.requests))
-        ended = attrs.evolve(odd, requests=tuple(
-            attrs.evolve(r, drafts=tuple(x if 0 <= x < case.vocab else NO_TOKEN for x in r.drafts))
-            for r in odd.requests
-        ))
+        ended = attrs.evolve(
+            odd,
+            requests=tuple(
+                attrs.evolve(r, drafts=tuple(x if 0 <= x < case.vocab else NO_TOKEN for x in r.drafts))
+                for r in odd.requests
+            ),
+        )
         got, wanted = build.verify(subject, odd), build.verify(subject, ended)
         assert got.tokens.tolist() == wanted.tokens.tolist()
         extra = got.status ^ wanted.status

@@ -55,6 +55,36 @@ def bonus_forgotten(context: ToyContext, argument: str) -> Drafter:
     return Altered(same(context), extending=extending)
 
 
+@attrs.frozen
+class Forgetful(ModelDrafter):
+    """A model draft whose score is another's."""
+
+    shift: int = 0
+    """Tokens by which rows and text are apart."""
+    skip: bool = False
+    """Whether the score's forward leaves no trace in the state, which takes it for read."""
+
+    def score(self, state: Any, steps: Any, sampling: Sampling) -> Any:
+        """As the original, or not."""
+        if self.shift and len(state.pending) > 1:
+            moved = attrs.evolve(state, pending=(*state.pending[self.shift :], *state.pending[: self.shift]))
+            return super().score(moved, steps, sampling)[0], super().score(state, steps, sampling)[1]
+        runs, after = super().score(state, steps, sampling)
+        return runs, attrs.evolve(after, cache=state.cache) if self.skip else after
+
+
+@mutant("scores are of rows that are off by one", "after-score")
+def score_shifted(context: ToyContext, argument: str) -> Drafter:
+    """A run that belongs to the tokens before."""
+    return Forgetful("shifted", context.lm, context.backend, lengths=(1, 2, 4), shift=1)
+
+
+@mutant("what a score has read is not in the cache", "after-score")
+def score_unread(context: ToyContext, argument: str) -> Drafter:
+    """A hole in the cache after every score."""
+    return Forgetful("unread", context.lm, context.backend, lengths=(1, 2, 4), skip=True)
+
+
 @mutant("what is committed while others draft is not fed", "after-idle", equal=True)
 def idle_forgotten(context: ToyContext, argument: str) -> Drafter:
     """A hole in the cache after every round of another arm."""

@@ -1,0 +1,1 @@
+"""Other libraries behind protocols of FlashSpec; each module needs its own library."""
