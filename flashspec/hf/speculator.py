@@ -111,7 +111,7 @@ class Speculator:
     def default_request(self, prompt_ids: Iterable[int], **overrides: Any) -> Request:
         """A greedy request with the model's own EOS ids; ``overrides`` are fields of ``Request``.
 
-        ``bad_words`` may have texts among its token sequences (see :func:`word_ids`).
+        ``bad_words`` may have texts among its token sequences (see :func:`flashspec.hf.speculator.word_ids`).
         """
         fields = {"eos_ids": eos_ids(self.target), "max_new_tokens": 128, **overrides}
         if "bad_words" in fields:
