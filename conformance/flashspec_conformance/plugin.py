@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flashspec.contract import Backend
-from flashspec.errors import BackendUnavailable, FlashSpecError
+from flashspec.errors import BackendUnavailable, ContractError, FlashSpecError
 from flashspec.registry import get_backend
 from flashspec_conformance import journal
 from flashspec_conformance.clauses import check_version, newer, spec_version
@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--flashspec-device", metavar="DEVICE", default="cpu", help="device, cpu unless given")
     group.addoption("--flashspec-json", metavar="FILE", help="write the report there at the end")
     group.addoption("--flashspec-journal", metavar="FILE", help="log events there; tests in the log are not run again")
+    group.addoption("--flashspec-share", metavar="I/N", default="0/1", help="with a journal, run share I of N")
     group.addoption("--flashspec-clauses", metavar="IDS", help="run only tests of these clauses (comma list)")
     group.addoption("--flashspec-spec", metavar="VERSION", help="leave out what is newer than this spec version")
     group.addoption("--flashspec-no-smoke", action="store_true", help="skip the smoke round")
@@ -77,6 +78,7 @@ def _make(config: pytest.Config, target: str, log: Path | None) -> Recorder:
         version=version,
         report_file=_path(config.getoption("--flashspec-json")),
         journal=log,
+        share=_share(config.getoption("--flashspec-share")),
         smoke=not config.getoption("--flashspec-no-smoke"),
     )
 
@@ -90,6 +92,14 @@ def _load(target: str, device: str) -> Backend:
     except (Exception, SystemExit) as error:
         raise BackendUnavailable(f"{target} cannot be loaded: {type(error).__name__}: {error}") from error
     return backend
+
+
+def _share(value: str) -> tuple[int, int]:
+    """The two numbers of ``I/N``."""
+    parts = value.split("/")
+    if len(parts) == 2 and all(p.isdecimal() for p in parts) and int(parts[0]) < int(parts[1]):
+        return int(parts[0]), int(parts[1])
+    raise ContractError(f"--flashspec-share is {value!r}; allowed: I/N with 0 <= I < N, for example 0/4")
 
 
 def _path(value: str | None) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class Recorder:
     """Tests all of whose clauses are newer than this version of the spec do not run."""
     report_file: Path | None = None
     journal: Path | None = None
+    share: tuple[int, int] = (0, 1)
+    """Number and count of shares; with a journal, only tests of this share run."""
     smoke: bool = True
     once: bool = False
     """Leave out tests whose selected clauses have all failed already (mutants)."""
@@ -52,7 +55,13 @@ class Recorder:
         if self.journal is not None:
             done, left = journal.settled(self.journal)
             self._tell(journal.COLLECTED, **self._collected(items))
-            items[:] = [i for i in items if i.nodeid not in done and i.nodeid.partition("[")[0] not in left]
+            mine = [i for i in items if self._shared(i)]
+            items[:] = [i for i in mine if i.nodeid not in done and i.nodeid.partition("[")[0] not in left]
+
+    def _shared(self, item: pytest.Item) -> bool:
+        """Whether a test is of this share: by its name, because a later process may collect fewer files."""
+        number, shares = self.share
+        return zlib.crc32(item.nodeid.encode()) % shares == number
 
     def _in_version(self, item: pytest.Item) -> bool:
         cited = set(clauses_of(item))

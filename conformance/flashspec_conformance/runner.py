@@ -1,7 +1,8 @@
 """Running the suite in processes of their own, so that a backend that hangs or crashes is reported, not suffered.
 
-One process runs tests one by one and logs what it does. When a test takes too long the process is
-ended, when the process dies by itself that is told, and another one goes on after the test concerned.
+A process runs its share of the tests one by one and logs what it does. When a test takes too long the
+process is ended, when the process dies by itself that is told, and another one goes on after the test
+concerned. Several workers run their shares side by side; the report does not show how many there were.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Collection, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +64,16 @@ class Job:
     test_timeout: float = 120.0
     """Seconds for one test, or for the smoke round."""
     expected: tuple[Expectation, ...] = ()
+    workers: int = 1
+    """Shares of the tests that are run side by side, each in processes of its own."""
 
 
 @attrs.define
 class State:
-    """What the logs have said so far."""
+    """What the logs of one worker have said so far."""
 
     log: Reader
+    share: int = 0
     tests: dict[str, Any] = attrs.Factory(dict)
     declared: tuple[str, ...] = ()
     whole: bool = True
@@ -141,19 +147,44 @@ def execute(job: Job) -> report.Outcome:
     """Run every test once, in as many processes as it takes."""
     _preflight(job)
     with tempfile.TemporaryDirectory(prefix="flashspec-") as folder:
-        file, output = Path(folder) / "journal", Path(folder) / "output"
-        state, end = State(Reader(file)), time.monotonic() + job.timeout
-        while not state.done and time.monotonic() < end:
-            before = state.starts
-            _process(job, state, file, output, end)
-            if state.smoke or state.starts == before:
-                break
-    _unrun(state, job)
-    _progress(state, last=True)
-    smoke, entries = tuple(state.smoke), tuple(state.entries)
+        states = [State(Reader(Path(folder) / f"journal-{share}"), share) for share in range(job.workers)]
+        _together(job, states)
+    _progress(states, last=True)
+    first = next((s for s in states if s.tests), states[0])
+    smoke = next((tuple(s.smoke) for s in states if s.smoke), ())
+    entries = () if smoke else _ordered(first, states, job)
     return report.Outcome(
-        job.backend, job.device, state.declared, entries, smoke, state.whole, job.version, job.expected
+        job.backend, job.device, first.declared, entries, smoke, first.whole, job.version, job.expected
     )
+
+
+def _together(job: Job, states: Sequence[State]) -> None:
+    """Let every worker do its share; what ends one of them by an error, or this thread, ends all."""
+    stop, end = threading.Event(), time.monotonic() + job.timeout
+    with ThreadPoolExecutor(len(states)) as pool:
+        try:
+            work = [pool.submit(_work, job, state, stop, end) for state in states]
+            while wait(work, POLL, FIRST_EXCEPTION).not_done and not stop.is_set():
+                _progress(states)
+        finally:
+            stop.set()
+    for done in work:
+        done.result()
+
+
+def _work(job: Job, state: State, stop: threading.Event, end: float) -> None:
+    """Run one share, in as many processes as it takes."""
+    try:
+        while not state.done and time.monotonic() < end and not stop.is_set():
+            before = state.starts
+            _process(job, state, stop, end)
+            if state.smoke:
+                stop.set()
+            if state.starts == before:
+                break
+    except BaseException:
+        stop.set()
+        raise
 
 
 def selected(given: str | None) -> list[str]:
@@ -180,17 +211,20 @@ def _preflight(job: Job) -> None:
             raise ContractError(f"unknown clause {name!r} in spec {job.version}; known: {', '.join(known)}")
         if known[name].untestable and not files([name]):
             raise ContractError(f"clause {name} has no test of a backend: {known[name].untestable}; leave it out")
+    if job.workers < 1:
+        raise ContractError(f"--jobs is {job.workers}; allowed: a whole number of 1 or more")
     for name, value in (("--timeout", job.timeout), ("--test-timeout", job.test_timeout)):
         if not value > 0:
             raise ContractError(f"{name} is {value:g}; allowed: a number of seconds above 0")
 
 
-def _process(job: Job, state: State, file: Path, output: Path, end: float) -> None:
+def _process(job: Job, state: State, stop: threading.Event, end: float) -> None:
     """One process, until it has nothing left to run, dies, or has to be ended."""
     state.running, state.since = START_UP, time.monotonic()
-    with output.open("wb") as told, _spawn(job, state, file, told) as child:
+    output = state.log.file.with_name(f"output-{state.share}")
+    with output.open("wb") as told, _spawn(job, state, told) as child:
         try:
-            fault = _watch(job, state, child, end)
+            fault = _watch(job, state, child, stop, end)
         finally:
             _end(child)
     state.look()
@@ -204,9 +238,9 @@ def _process(job: Job, state: State, file: Path, output: Path, end: float) -> No
     state.blame(kind, message, text)
 
 
-def _spawn(job: Job, state: State, file: Path, told: Any) -> subprocess.Popen[bytes]:
+def _spawn(job: Job, state: State, told: Any) -> subprocess.Popen[bytes]:
     more = ["-q", "--tb=short", "--flashspec-device", job.device, "--flashspec-spec", job.version]
-    more += ["--flashspec-journal", str(file)]
+    more += ["--flashspec-journal", str(state.log.file), "--flashspec-share", f"{state.share}/{job.workers}"]
     named = selected(job.clauses)
     more += ["--flashspec-clauses", ",".join(named)] if named else []
     more += ["--flashspec-no-smoke"] if state.starts else []
@@ -221,16 +255,17 @@ def _spawn(job: Job, state: State, file: Path, told: Any) -> subprocess.Popen[by
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=told, stderr=told, env=environment)
 
 
-def _watch(job: Job, state: State, child: subprocess.Popen[bytes], end: float) -> tuple[str, str] | None:
+def _watch(
+    job: Job, state: State, child: subprocess.Popen[bytes], stop: threading.Event, end: float
+) -> tuple[str, str] | None:
     """Wait; the result is what went wrong, as kind and message, or None."""
     while child.poll() is None:
         time.sleep(POLL)
         state.look()
-        _progress(state)
         now = time.monotonic()
         limit = max(START_UP_LIMIT, job.test_timeout) if state.running == START_UP else job.test_timeout
         spent = now - state.since
-        if now > end or (state.done and spent > GRACE):
+        if now > end or stop.is_set() or (state.done and spent > GRACE):
             return None
         if not state.done and spent > limit:
             return HANG, f"did not return within {limit:g} seconds"
@@ -254,20 +289,21 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.stdin.close()
 
 
-def _unrun(state: State, job: Job) -> None:
-    if state.smoke:
-        return
-    seen = {e.test for e in state.entries}
-    late, left = f"not reached within {job.timeout:g} seconds", "left out: other cases of this test hung or crashed"
-    for test, (cited, items) in state.tests.items():
-        if test not in seen:
-            why = left if test.partition("[")[0] in state.left else late
-            state.entries.append(Entry(test, UNRUN, cited, items, "", why))
+def _ordered(first: State, states: Sequence[State], job: Job) -> tuple[Entry, ...]:
+    """An entry for every test, in the order of the suite; those that were not run say why."""
+    found = {e.test: e for state in states for e in state.entries}
+    left = {function for state in states for function in state.left}
+    late, alike = f"not reached within {job.timeout:g} seconds", "left out: other cases of this test hung or crashed"
+    for test, (cited, items) in first.tests.items():
+        why = alike if test.partition("[")[0] in left else late
+        found.setdefault(test, Entry(test, UNRUN, cited, items, "", why))
+    return tuple(found[test] for test in first.tests)
 
 
-def _progress(state: State, last: bool = False) -> None:
+def _progress(states: Sequence[State], last: bool = False) -> None:
     """One line on a terminal, nothing anywhere else."""
     if sys.stderr is None or not sys.stderr.isatty():
         return
-    line = "" if last else f"{len(state.entries)}/{len(state.tests)} {state.running}"[:78]
+    ended, known = sum(len(s.entries) for s in states), max(len(s.tests) for s in states)
+    line = "" if last else f"{ended}/{known} {states[0].running}"[:78]
     print(f"\r{line:<79}", end="\r" if last else "", file=sys.stderr, flush=True)

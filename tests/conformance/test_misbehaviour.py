@@ -70,11 +70,26 @@ def test_a_hang_is_ended_by_the_limit_of_one_test(conformance: Command, tmp_path
 
 def test_tests_that_the_time_does_not_reach_are_named(conformance: Command, tmp_path: Path) -> None:
     """The report is complete, says which tests did not run, and gives no conformance."""
-    done = conformance("run", "--backend", f"{FAKES}:slow", "--timeout", "12", "--json", "r.json")
+    done = conformance("run", "--backend", f"{FAKES}:slow", "--timeout", "18", "--json", "r.json")
     report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert (done.returncode, report["verdict"], report["complete"]) == (1, "not conformant", True)
     assert len(report["unrun"]) > 100
     assert f"not run: {len(report['unrun'])} tests" in done.stdout
+
+
+def test_a_worker_whose_test_crashes_leaves_the_others_their_shares(conformance: Command, tmp_path: Path) -> None:
+    """Each test has one outcome, and those with one request per call have passed."""
+    report, _ = told(conformance, tmp_path, "crashing", "--jobs", "3")
+    assert {f["kind"] for f in report["failures"]} == {"crash"}
+    verdict = next(c for c in report["clauses"] if c["id"] == "LAY-3")
+    assert verdict["tests"] > verdict["failed"] == len(report["failures"])
+
+
+@pytest.mark.parametrize(("workers", "named"), [("0", "--jobs is 0; allowed"), ("-2", "--jobs is -2; allowed")])
+def test_a_number_of_workers_that_cannot_be_is_refused(conformance: Command, workers: str, named: str) -> None:
+    """Before anything runs."""
+    done = conformance("run", "--backend", "numpy", "--jobs", workers)
+    assert (done.returncode, named in done.stderr) == (2, True), done.stderr
 
 
 def _case(*requests: Any) -> Case:

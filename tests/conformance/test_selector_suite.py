@@ -61,7 +61,11 @@ def raising() -> Selector:
 HERE = "tests.conformance.test_selector_suite"
 
 
-@pytest.mark.parametrize("name", OURS)
+SLOW = {"tsallis_inf"}
+"""Its probabilities are found by iteration: 25 s for all checks, left to the nightly session."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in SLOW)) for n in OURS])
 def test_every_shipped_selector_passes_every_check(name: str) -> None:
     """Nothing fails, and only the checks of the other kind do not apply."""
     assert_passes(subject.load(name), CHECKS)

@@ -32,6 +32,7 @@ def add_parser(subparsers: Any) -> None:
     run.add_argument("--spec", metavar="VERSION", help="judge by this version of the spec (default: the newest)")
     run.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="for the whole run (1800)")
     run.add_argument("--test-timeout", type=float, default=120.0, metavar="SECONDS", help="for one test (120)")
+    run.add_argument("--jobs", type=int, default=1, metavar="N", help="tests to run side by side (default: 1)")
     run.add_argument("--expect-failures", metavar="FILE", type=Path, help="TOML: what is known to fail, and why")
     run.add_argument("--junit", metavar="FILE", type=Path, help="JUnit XML to FILE")
     json_option(run)
@@ -65,7 +66,8 @@ def run(given: argparse.Namespace) -> int:
 
     version = check_version(given.spec or spec_version())
     expected = expectations.read(given.expect_failures, clauses(version)) if given.expect_failures else ()
-    job = runner.Job(given.backend, given.device, given.clauses, version, given.timeout, given.test_timeout, expected)
+    limits = (given.timeout, given.test_timeout)
+    job = runner.Job(given.backend, given.device, given.clauses, version, *limits, expected, given.jobs)
     with heeding_termination():
         outcome = runner.execute(job)
         result = report.build(outcome)
