@@ -289,6 +289,19 @@ def obtainable(session: nox.Session, python: str, cache: Path) -> bool:
     return done.returncode == 0
 
 
+@nox.session(requires=["trace"])
+def triton(session: nox.Session) -> None:
+    """The Triton kernels at small sizes, in Triton's interpreter; they run on a GPU in the session ``gpu``."""
+    python = shared(session)
+    if sys.platform != "linux":
+        session.skip("Triton is made for Linux only; no kernel was tested")
+    session.install("--quiet", "--no-deps", "-c", str(CONSTRAINTS), "triton")
+    borrow(session, python)
+    session.env.update(OMP_NUM_THREADS="1", TRITON_INTERPRET="1")
+    chosen = session.posargs or ["-n", "2", "tests/triton", "tests/hf/test_graph_attention.py"]
+    run(session, "python", "-m", "pytest", "-m", "not gpu", *chosen)
+
+
 @nox.session(venv_backend="none", requires=["trace"])
 def tests(session: nox.Session) -> None:
     """Unit and property tests of all rooms."""

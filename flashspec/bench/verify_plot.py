@@ -15,6 +15,9 @@ FACETS = ("backend", "method", "draft_len", "dtype", "filters", "acceptance", "w
 PANEL = (4.2, 2.9)
 """Inches."""
 
+LONG = 30
+"""Characters of a label from which on two of them fill a line of the legend."""
+
 CUT = 0.2
 """The time axis begins at this share of the least time."""
 
@@ -86,8 +89,8 @@ def draw(reports: Sequence[Mapping[str, Any]], file: Path) -> None:
     looks = [(colour, marker) for marker in MARKERS for colour in COLOURS]
     styles = {text: looks[n % len(looks)] for n, text in enumerate(labels)}
     vocabs, proposals = (sorted({row[name] for row in rows}) for name in ("vocab", "proposal"))
-    shape = (2 * len(proposals), len(vocabs))
-    size = (PANEL[0] * max(shape[1], 2), PANEL[1] * shape[0] + 0.3 * -(-len(labels) // 4))
+    shape, columns = (2 * len(proposals), len(vocabs)), 4 if max(map(len, labels)) < LONG else 2
+    size = (PANEL[0] * max(shape[1], 2), PANEL[1] * shape[0] + 0.3 * -(-len(labels) // columns))
     figure, grid = plt.subplots(*shape, squeeze=False, sharex=True, figsize=size, layout="constrained")
     figure.suptitle(title(reports), fontsize="medium")
     for place, proposal in enumerate(proposals):
@@ -102,7 +105,7 @@ def draw(reports: Sequence[Mapping[str, Any]], file: Path) -> None:
         axes.set_xlabel("requests per call, B")
     handles = [plt.Line2D([], [], color=c, marker=m, markersize=4, label=text) for text, (c, m) in styles.items()]
     handles.append(plt.Line2D([], [], color="0.4", linestyle="--", linewidth=1, label="floor: bytes / read speed"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
     save(plt, figure, file)
 
 

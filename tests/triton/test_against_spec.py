@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 
-from flashspec.contract import Backend, Domain, Padded, Sampling, Sparse, Status, Stream
+from flashspec.contract import Backend, Domain, Padded, Sampling, Sparse, Status, Stream, Uniforms
 from flashspec_conformance import generate
 from flashspec_conformance.compare import Tally, check
 from flashspec_conformance.subject import Subject
@@ -100,3 +100,14 @@ def test_sampling_no_request_gives_an_empty_sample(backend: Backend, device: str
     assert tuple(drawn.tokens.shape) == tuple(drawn.status.shape) == (0,)
     assert drawn.proposal.stats is not None
     assert tuple(drawn.proposal.stats.mass.shape) == (0, 1)
+
+
+@pytest.mark.clause("TMP-1")
+@pytest.mark.parametrize("temperature", [1e-300, 1e37, 1e39, 1e300])
+def test_temperatures_that_float32_does_not_hold(backend: Backend, device: str, temperature: float) -> None:
+    """A row is sharp or flat, and a logit of -inf has no mass."""
+    rows = backend.asarray(np.array([[2.0, -np.inf, 1.9995, 2.0, -1.0]] * 4), "float32", device)
+    coins = Uniforms((np.array([0.1, 0.3, 0.6, 0.9]) * 2.0**64).astype(np.uint64))
+    drawn = backend.sample(rows, Sampling.of(4, temperature=temperature), coins)
+    assert drawn.status.tolist() == [0] * 4
+    assert drawn.tokens.tolist() == ([0, 0, 3, 3] if temperature < 1 else [0, 2, 3, 4])

@@ -9,6 +9,8 @@ FAR = tl.constexpr(2**31 - 1)
 HOTTEST = tl.constexpr(3.0e38)
 """``c`` stays finite, so that 0 * c is 0."""
 COLDEST = tl.constexpr(1.0e-37)
+WARMEST = tl.constexpr(1.0e38)
+"""A temperature; above it ``c`` would be no normal number, and -inf * 0 is NaN."""
 LOG2E = tl.constexpr(1.4426950408889634)
 LOG2E_HIGH = tl.constexpr(1.44269502162933349609375)
 LOG2E_LOW = tl.constexpr(1.925963033500944e-08)
@@ -36,7 +38,7 @@ def sharpness(temperature):
     A float32 quotient and its remainder: half a float64 division's work, and as exact as float32 holds.
     """
     # implements: TMP-1
-    heat = tl.where(temperature == 0.0, 1.0, temperature)
+    heat = tl.where(temperature == 0.0, 1.0, tl.where(temperature > WARMEST, WARMEST, temperature))
     high = tl.maximum(heat.to(tl.float32), COLDEST)
     low = (heat - high.to(tl.float64)).to(tl.float32)
     quotient = LOG2E_HIGH / high
