@@ -57,8 +57,8 @@ def carry(selector: Selector, state: State, arms: Arms) -> State:
     made = attrs.evolve(fresh, **moved)
     if not isinstance(made, cht.Tables):
         return made
-    options = cht.Options(**selector.config)
-    return attrs.evolve(made, hazard=cht.forecast(arms.pool, options, made.counts, made.known, made.belief))
+    # What was learned is carried; the constants are those of the new arms, whose tiers may differ.
+    return cht.tables(arms.pool, cht.Options(**selector.config), fresh, made.counts, made.log_weight)
 
 
 def axes_of(selector: Selector) -> dict[str, tuple[str | None, ...]]:

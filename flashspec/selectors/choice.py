@@ -61,6 +61,13 @@ def largest(xp: Arrays, masked: Array, cost: Array, active: Array) -> Array:
     return xp.argmin(xp.where(tied, cost, np.inf), -1)
 
 
+def first(masked: F64, cost: F64, active: Bools) -> int:
+    """:func:`largest` for one request, in less time where no two scores are equal."""
+    listed = masked.tolist()
+    top = max(listed)
+    return listed.index(top) if listed.count(top) == 1 else int(largest(NUMPY, masked, cost, active))
+
+
 def pick(scores: F64, cost: F64, active: Bools) -> I64:
     """:func:`best` on NumPy."""
     return np.asarray(best(NUMPY, scores, cost, active))
@@ -106,7 +113,7 @@ def select_by(scores: Scores, propensity: Propensity, *, scaled: bool = False) -
         cost, active = check_cost(arms, cost), check_active(arms, active)
         context = check_context(arms, context)
         value = np.where(active, scores(state, key, context, cost, active), -np.inf)
-        arm = int(largest(NUMPY, value, cost, active))
+        arm = first(value, cost, active)
         scale = speed_range(arms.pool, cost, active) if scaled else None
         return arm, Info(value, context, propensity(state, active, arm), scale)
 
@@ -125,9 +132,9 @@ def check_cost(arms: Arms, cost: Any) -> F64:
     values = np.asarray(cost, np.float64)
     if values.shape != (len(arms),):
         raise ContractError(f"cost has shape {values.shape}; allowed: one per arm, shape ({len(arms)},)")
-    good = (values > 0) & (values < np.inf)
-    if np.count_nonzero(good) != len(good):
-        bad = int((~good).argmax())
+    listed = values.tolist()
+    if not (min(listed) > 0 and max(listed) < np.inf and sum(listed) > 0):  # a NaN shows in the sum
+        bad = int((~((values > 0) & (values < np.inf))).argmax())
         raise ContractError(
             f"cost of {arms.names[bad]} is {values[bad]}; allowed: finite seconds per step > 0, measured"
         )

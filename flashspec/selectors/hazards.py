@@ -8,6 +8,8 @@ to the first miss counts as well, censored at the end of the step (Kaplan and Me
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from flashspec.selectors.arrays import Array
@@ -30,33 +32,42 @@ def until_miss(run: Run) -> Run:
     return run[: run.index(0) + 1] if 0 in run else run
 
 
-def evidence(arms: Arms, seen: Observation, kept: int | None = None) -> tuple[F64, Bools]:
+def evidence(arms: Arms, seen: Observation) -> tuple[F64, Bools]:
     """``[2, D, G]`` successes and failures of the played draft and of every draft that was scored.
 
     The second value, ``[D]``, marks the drafts about which the step says something. Runs are read up
-    to ``kept`` tokens, those that the step committed without it.
+    to the tokens that the step kept.
     """
-    kept = seen.kept if kept is None else kept
-    outcomes = np.zeros((2, len(arms.drafts), arms.longest))
-    observed = np.zeros(len(arms.drafts), bool)
-    played = int(arms.draft[seen.arm]) if seen.offered else 0
-    for d in range(1, len(arms.drafts)):
-        scored = seen.runs[d]
-        if d != played and scored is None:
-            continue
-        run = own_run(seen) if d == played or scored is None else until_miss(scored[:kept])
-        run = run[: arms.longest]
-        hits = len(run) - (0 in run)
-        observed[d] = True
-        outcomes[0, d, :hits] = 1.0
-        outcomes[1, d, hits : len(run)] = 1.0
-    return outcomes, observed
+    return outcomes(arms, told_runs(arms, seen))
+
+
+def told_runs(arms: Arms, seen: Observation) -> list[Run | None]:
+    """``[D]``: the runs that :func:`evidence` counts, up to their first miss and to what the step kept."""
+    runs = [None if run is None else until_miss(run[: seen.kept]) for run in seen.runs]
+    if seen.offered:
+        runs[int(arms.draft[seen.arm])] = own_run(seen)
+    return runs
+
+
+def late_runs(late: Scored) -> list[Run | None]:
+    """The same of drafts that were scored on the tokens of an earlier step."""
+    return [None if run is None else until_miss(run[: late.kept]) for run in late.runs]
 
 
 def scored_evidence(arms: Arms, late: Scored) -> tuple[F64, Bools]:
     """The same as :func:`evidence` for drafts that were scored on the tokens of an earlier step."""
-    none = Observation(0, 0, 0, 1, late.runs, 0.0, late.context)
-    return evidence(arms, none, late.kept)
+    return outcomes(arms, late_runs(late))
+
+
+def outcomes(arms: Arms, runs: Sequence[Run | None]) -> tuple[F64, Bools]:
+    """:func:`evidence` of runs that end at their first miss; draft 0 says nothing."""
+    found, told = np.zeros((2, len(runs), arms.longest)), np.zeros(len(runs), bool)
+    for d, run in enumerate(runs):
+        if d and run is not None:
+            hits, told[d] = len(run) - (0 in run), True
+            found[0, d, :hits] = 1.0
+            found[1, d, hits : len(run)] = 1.0
+    return found, told
 
 
 def drafted_tokens(pool: Pool, hazard: Array) -> Array:

@@ -36,14 +36,19 @@ def from_json(selector: Selector, arms: Arms, text: str) -> State:
     """
     try:
         saved = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ContractError(f"selector state is not JSON ({error}); cut short? {ADVICE}") from error
     check_identity(saved, selector, arms)
+    fresh = selector.init(arms)
+    kinds = {x.dtype.name for x in arrays_of(fresh).values()}
     try:
+        strange = [part["dtype"] for part in saved["arrays"].values() if part["dtype"] not in kinds]
+        if strange:
+            raise ValueError(f"dtype {strange[0]}; allowed: {', '.join(sorted(kinds))}")
         found = {name: np.array(part["values"], part["dtype"]) for name, part in saved["arrays"].items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ContractError(f"selector state has arrays that do not fit ({error}); {ADVICE}") from error
-    return restored(selector.init(arms), found)
+    return restored(fresh, found)
 
 
 def to_safetensors(selector: Selector, state: State, file: str | Path) -> None:

@@ -68,7 +68,7 @@ def _runs(values: Iterable[Run | None]) -> tuple[Run | None, ...]:
 def context_buckets(values: Any) -> I64:
     """A read-only ``[D]`` copy of context buckets, checked to be integers >= 0."""
     array = np.asarray(values)
-    if array.dtype.kind not in "iu" or array.ndim != 1 or np.count_nonzero(array < 0):
+    if array.dtype.kind not in "iu" or array.ndim != 1 or min(array.tolist(), default=0) < 0:
         raise ContractError(f"context is {values!r}; allowed: one integer bucket >= 0 per draft, shape (D,)")
     return _integers(array)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flashspec.hf.selector_arrays import on_torch
 from flashspec.selectors import Arms, Observation, Selector, choice, get, hazards, names
-from flashspec.selectors.arrays import NUMPY, Arrays, standard
+from flashspec.selectors.arrays import NUMPY, Arrays, standard, unrolled
 from flashspec.selectors.pool import moved, placed, repeated
 from flashspec.selectors.seen import Seen, evidence, nothing
 
@@ -162,6 +162,18 @@ def test_uniforms_have_the_same_bits_everywhere(library: str) -> None:
     assert there.shape == (4, 500, 7)
 
 
+@pytest.mark.parametrize("size", [1, 8, 9, 30])
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_a_chain_in_blocks_is_the_loop_over_offsets(size: int, kind: str) -> None:
+    """Factors from 1e-40 to 1: the scans of NumPy give what one offset after the other gives, in the same dtype."""
+    rng = np.random.default_rng(size)
+    keep = (10.0 ** rng.uniform(-40, 0, (3, 2, size))).astype(kind)
+    keep[0], push = 1.0, rng.random((3, 2, size)).astype(kind)
+    got, want = NUMPY.chain(keep, push, 0.5), unrolled(np.stack)(keep, push, 0.5)
+    assert got.dtype == push.dtype
+    assert got == pytest.approx(want, rel=1e-13 if kind == "float64" else 1e-5)
+
+
 @settings(max_examples=40, deadline=None)
 @given(steps())
 def test_a_record_is_the_evidence_of_its_observation(seen: Seen) -> None:
@@ -207,7 +219,7 @@ def test_a_probability_of_acceptance_is_the_mean_over_its_outcomes(seen: Seen) -
 
 
 def test_soft_outcomes_weigh_the_rates_by_what_they_forecast() -> None:
-    """log weights grow by W_(j-1) ln(w h + (1 - w)(1 - h)); a certain hit or miss is the hard rule."""
+    """log weights grow by W_(j-1) (w ln h + (1 - w) ln(1 - h)), the mean over hard outcomes."""
     selector, core = core_of("cht")
     state = selector.init(ARMS)
     context = np.array([0, 2, 0, 0])
@@ -218,7 +230,7 @@ def test_soft_outcomes_weigh_the_rates_by_what_they_forecast() -> None:
     for _ in range(3):
         h = state.hazard[:, 1, 2]
         reach = np.array([1.0, 0.8, 0.4, 0.0, 0.0])
-        logs = state.log_weight[:, 1] + (reach * np.log(w * h + (1 - w) * (1 - h))).sum(-1)
+        logs = state.log_weight[:, 1] + (reach * (w * np.log(h) + (1 - w) * np.log(1 - h))).sum(-1)
         share = 1 - 0.995**5
         law = (1 - share) * np.exp(logs) / np.exp(logs).sum() + share / 3
         state = core.learn(ARMS.pool, state, seen)

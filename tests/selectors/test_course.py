@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flashspec.errors import ContractError, UnknownName
-from flashspec.selectors import Arms, Observation, Scored, Selector, get, hazards
+from flashspec.selectors import Arms, Observation, Scored, Selector, cht, get, hazards
 from flashspec.selectors import environments as env
 from flashspec.selectors.course import Course, Feedback, Walk, follow, shadowed
 from flashspec.selectors.schedule import schedule, spent, time_of
@@ -120,6 +120,30 @@ def test_late_scores_teach_what_early_ones_would_have() -> None:
     assert tail.counts == pytest.approx(early.counts)
     assert tail.log_weight == pytest.approx(early.log_weight)
     assert tail.counts[:, :, 2].sum() > 0
+
+
+@pytest.mark.parametrize("share", [0.005, 0.3])
+@pytest.mark.parametrize("late", [1, 7, 40])
+def test_late_scores_together_are_late_scores_one_by_one(late: int, share: float) -> None:
+    """Drafts, contexts and lengths of steps at random: counts bit for bit, weights and forecasts to 1e-12."""
+    arms = Arms.of({"a": (1, 2), "b": (3,), "c": (1, 20)}, {"a": 0, "b": 1})
+    selector, luck = get("cht", share=share), np.random.default_rng(late)
+    options, state = cht.Options(share=share), selector.init(arms)
+    steps = []
+    for _ in range(5 + late):
+        kept = int(luck.integers(1, 22))
+        runs = [None if luck.random() < 0.3 else tuple(luck.integers(0, 2, kept).tolist()) for _ in arms.drafts]
+        steps.append(Scored(runs, kept, luck.integers(0, 4, 4)))
+    slow = state
+    for number, one in enumerate(steps):
+        state = slow if number == 5 else state
+        new, observed = cht.located(arms, options, hazards.late_runs(one), one.context)
+        slow = cht.absorb(arms.pool, options, slow, new, observed, one.context, one.kept)
+    found = cht.catch_up(options, state, steps[5:])
+    assert np.array_equal(found.counts, slow.counts)
+    assert np.abs(found.log_weight - slow.log_weight).max() < 1e-12
+    assert np.abs(found.hazard - slow.hazard).max() < 1e-12
+    assert np.abs(found.log_weight - state.log_weight).max() > 1e-5
 
 
 def test_late_scores_end_at_the_miss_and_at_the_kept_tokens() -> None:

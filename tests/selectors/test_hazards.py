@@ -30,13 +30,13 @@ def step(arm: int, accepted: int, kept: int | None = None, runs: Any = (None, No
 def hazard_of(state: cht.Tables, options: cht.Options, context: I64) -> F64:
     """``[R, D, G]``: what the counts of a state say in a context."""
     pool = state.arms.pool
-    return np.asarray(NUMPY.pick(cht.forecast(pool, options, state.counts, state.known, state.belief), context))
+    return np.asarray(NUMPY.pick(cht.forecast(pool, options, state, state.counts), context))
 
 
 def tables_of(state: cht.Tables, options: cht.Options, counts: F64, logs: F64 | None = None) -> cht.Tables:
     """The state with other counts, and other weights if they are given."""
     weights = state.log_weight if logs is None else logs
-    return cht.tables(state.arms.pool, options, state.arms, counts, weights, state.known, state.belief)
+    return cht.tables(state.arms.pool, options, state, counts, weights)
 
 
 @st.composite
@@ -132,7 +132,12 @@ def counts(draw: Any, size: int = 3) -> F64:
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     shape = (2, size, 3, 4, 5)
-    return rng.gamma(0.4, 6.0, shape) * (rng.random(shape) < 0.7)
+    return with_sums(rng.gamma(0.4, 6.0, shape) * (rng.random(shape) < 0.7))
+
+
+def with_sums(table: F64) -> F64:
+    """Counts of each context, and their sum as the last row."""
+    return np.concatenate((table, table.sum(-2, keepdims=True)), -2)
 
 
 @given(st.data())
@@ -146,7 +151,7 @@ def test_hazards_are_the_written_recursion(data: Any) -> None:
         for d in range(3):
             previous, weight = 0.5, 2.0
             for j in range(5):
-                good, bad = table[0, r, d, :, j].sum(), table[1, r, d, :, j].sum()
+                good, bad = table[0, r, d, :4, j].sum(), table[1, r, d, :4, j].sum()
                 pooled = (weight * previous + good) / (weight + good + bad)
                 s, f = table[:, r, d, context[d], j]
                 assert got[r, d, j] == pytest.approx((4 * pooled + s) / (4 + s + f), rel=1e-12)
@@ -171,8 +176,8 @@ def test_learning_is_the_written_update(data: Any) -> None:
     assert np.exp(got.log_weight[:, 1]) == pytest.approx(expected)
     for r, rate in enumerate((0.999, 0.99, 0.95)):
         played = table[:, r, 1] * rate**n
-        played[0, context[1], :2] += 1
-        played[1, context[1], 2] += 1
+        played[0, [context[1], 4], :2] += 1
+        played[1, [context[1], 4], 2] += 1
         assert got.counts[:, r, 1] == pytest.approx(played)
         assert got.counts[:, r, 2] == pytest.approx(table[:, r, 2] * 0.998**n)
     assert np.array_equal(got.log_weight[:, 2], logs[:, 2])
@@ -189,7 +194,7 @@ def test_a_success_never_lowers_and_a_failure_never_raises_the_expected_tokens(
     before = hazards.drafted_tokens(ARMS.pool, hazard_of(state, options, context)[0])
     for outcome, sign in ((0, 1.0), (1, -1.0)):
         table = state.counts.copy()
-        table[outcome, 0, draft, context[draft], offset] += amount
+        table[outcome, 0, draft, [context[draft], 4], offset] += amount
         after = hazards.drafted_tokens(ARMS.pool, hazard_of(attrs.evolve(state, counts=table), options, context)[0])
         assert (sign * (after - before)[draft, offset:] >= -1e-12).all()
         assert np.array_equal(np.delete(after, draft, 0), np.delete(before, draft, 0))
@@ -296,7 +301,7 @@ def test_a_miss_after_many_hits_keeps_the_weights_finite() -> None:
     arms = Arms.of({"a": (40,)}, {"a": 0})
     selector = get("cht", rates=(1.0, 0.9))
     table = np.zeros_like(selector.init(arms).counts)
-    table[0] = 1e6
+    table[0, ..., :4, :], table[0, ..., 4, :] = 1e6, 4e6
     state = tables_of(selector.init(arms), cht.Options(rates=(1.0, 0.9)), table)
     after = selector.update(state, Observation(1, 40, 39, 40, (None, None), 0.1, [0, 0]))
     assert np.isfinite(after.log_weight).all()

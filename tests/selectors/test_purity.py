@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashspec.errors import BackendUnavailable, ContractError, UnknownName
-from flashspec.selectors import Arms, Observation, Selector, from_json, get, names, to_json
+from flashspec.selectors import Arms, Observation, Selector, choice, from_json, get, names, to_json
 
 ALL = (
     "adaptive_ts", "cht", "d_ts", "d_ucb", "exp3s", "fixed", "hazard_ts", "hedge_fixed_share", "kl_ucb", "mixture",
@@ -126,7 +126,7 @@ def test_a_damaged_state_is_refused(damage: str, lab: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf"), -float("inf")])
 def test_a_cost_that_cannot_be_is_refused_by_the_arms_name(name: str, bad: float, lab: Any) -> None:
     """Zero, negative, NaN and infinite costs."""
     arms = lab.arms_of()
@@ -336,3 +336,15 @@ def test_arms_are_values_in_a_fixed_order() -> None:
         Arms(("none",), [], [], (0,))
     with pytest.raises(ValueError, match="read-only"):
         arms.length[0] = 3
+
+
+def test_the_choice_of_one_request_is_that_of_a_batch() -> None:
+    """2,000 times with many equal scores and costs: the short way of one request takes the arm of the common way."""
+    luck = np.random.default_rng(3)
+    scores, cost = luck.integers(0, 4, (2000, 7)) / 2.0, luck.integers(1, 3, (2000, 7)) / 2.0
+    active = luck.random((2000, 7)) < 0.6
+    active[:, 0] = True
+    masked = np.where(active, scores, -np.inf)
+    taken = [choice.first(*row) for row in zip(masked, cost, active, strict=True)]
+    assert taken == choice.pick(scores, cost, active).tolist()
+    assert len(set(taken)) == 7

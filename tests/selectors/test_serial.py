@@ -111,8 +111,8 @@ def test_offsets_beyond_the_old_longest_start_fresh(lab: Any) -> None:
     for _ in range(3):
         state = selector.update(state, lab.seen(short, 2, 2))
     long = carry(selector, repeated(state, 5), Arms.of({"a": (1, 2, 4), "b": (3,)}, {"a": 0}))
-    assert long.counts.shape == (5, 2, 3, 3, 4, 4)
-    assert np.array_equal(long.counts[:, :, :, 1, :, :2], np.broadcast_to(state.counts[:, :, 1], (5, 2, 3, 4, 2)))
+    assert long.counts.shape == (5, 2, 3, 3, 5, 4)
+    assert np.array_equal(long.counts[:, :, :, 1, :, :2], np.broadcast_to(state.counts[:, :, 1], (5, 2, 3, 5, 2)))
     assert not long.counts[..., 2:].any()
     assert not long.counts[:, :, :, 2].any()
     assert selector.select(carry(selector, state, long.arms), (1, 2), [0, 0, 0], np.ones(5), np.ones(5, bool))[0] > 0
@@ -130,3 +130,14 @@ def test_a_state_of_another_selector_is_not_carried(lab: Any) -> None:
     """Its tables would be read as something else."""
     with pytest.raises(ContractError, match="allowed for cht: Tables"):
         carry(get("cht"), get("ucb1").init(lab.arms_of()), lab.arms_of())
+
+
+def test_a_draft_whose_tier_changes_keeps_its_counts_and_fades_as_its_new_tier_does(lab: Any) -> None:
+    """Counts are carried; what is left of them after a token is that of the new arms."""
+    selector, old = get("cht"), lab.arms_of()
+    new = lab.arms_of(tiers={"ngram": 0, "model": 1, "head": 1})
+    state = lab.wander(selector, old, 40)[0]
+    found = carry(selector, state, new)
+    assert np.array_equal(found.counts, state.counts)
+    assert np.array_equal(found.rates, selector.init(new).rates)
+    assert not np.array_equal(found.rates, state.rates)
