@@ -12,12 +12,12 @@ from typing import Any
 
 import attrs
 
-from flashspec.bench import decode, hazards, select, table, verify, verify_plot, verify_table
+from flashspec.bench import decode, hazards, select, synthetic, table, verify, verify_plot, verify_table
 from flashspec.errors import ContractError, FlashSpecError, UnknownName
 
 STANDARD_OUTPUT = "-"
-INTEGERS = ("draft_max", "limit", "max_new_tokens", "repeats", "seed", "seeds", "threads")
-LISTS = ("draft", "systems", "kinds")
+INTEGERS = ("batch", "draft_max", "queue", "limit", "max_new_tokens", "repeats", "seed", "seeds", "threads")
+LISTS = ("batch", "draft", "systems", "kinds")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +31,10 @@ def parser() -> argparse.ArgumentParser:
         if option.name == "draft":
             sub.add_argument(flag, action="append", help=text)
         elif option.name in LISTS:
-            sub.add_argument(flag, nargs="+", default=option.default, help=text)
+            element = int if option.name in INTEGERS else str
+            sub.add_argument(flag, type=element, nargs="+", default=option.default, help=text)
+        elif isinstance(option.default, bool):
+            sub.add_argument(flag, action="store_true", help=text)
         else:
             kind = int if option.name in INTEGERS else float if option.name == "temperature" else str
             sub.add_argument(flag, type=kind, default=option.default, help=f"{text} (default: {option.default})")
@@ -54,7 +57,11 @@ def parser() -> argparse.ArgumentParser:
             many = "+" if isinstance(field.default, tuple) else None
             kind = int if field.name in INTEGERS else str
             fourth.add_argument("--" + field.name, type=kind, default=field.default, nargs=many)
-    for each in (sub, other, third, fourth):
+    fifth = commands.add_parser("synthetic", help="the graph loop at forced acceptance: not exact", allow_abbrev=False)
+    for name, default, text in synthetic.options():
+        kind, many = (int, "+") if isinstance(default, tuple) else (type(default), None)
+        fifth.add_argument("--" + name.replace("_", "-"), type=kind, nargs=many, default=default, help=text)
+    for each in (sub, other, third, fourth, fifth):
         text = "write JSON to FILE or stdout"
         each.add_argument("--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help=text)
     last = commands.add_parser("plot", help="draw reports of verify", allow_abbrev=False)
@@ -81,6 +88,13 @@ def configure_select(arguments: argparse.Namespace, argv: Sequence[str]) -> sele
     values = {f.name: getattr(arguments, f.name) for f in attrs.fields(select.Config) if f.name != "command"}
     owned: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return select.Config(**owned, command=shlex.join(["flashspec", "bench", *argv]))
+
+
+def configure_synthetic(arguments: argparse.Namespace, argv: Sequence[str]) -> synthetic.Config:
+    """The configuration of ``synthetic`` that a parsed command line asks for."""
+    values: dict[str, Any] = {name: getattr(arguments, name) for name, _, _ in synthetic.options()}
+    values["batches"] = tuple(values["batches"])
+    return synthetic.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
 
 
 def configure(arguments: argparse.Namespace, argv: Sequence[str]) -> decode.Config:
@@ -115,6 +129,10 @@ def _show_select(report: Mapping[str, Any]) -> None:
     print(select.plain(report))
 
 
+def _show_synthetic(report: Mapping[str, Any]) -> None:
+    print(synthetic.plain(report))
+
+
 def deliver(report: dict[str, Any], file: str | None, show: Callable[[Mapping[str, Any]], None] = table.show) -> None:
     """Print the table, or write the JSON."""
     text = json.dumps(report, indent=2, allow_nan=False) + "\n"
@@ -144,6 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             report, show = hazards.run(configure_hazards(arguments, given), progress), _show_hazards
         elif arguments.bench == "select":
             report, show = select.run(configure_select(arguments, given), progress), _show_select
+        elif arguments.bench == "synthetic":
+            report, show = synthetic.run(configure_synthetic(arguments, given), progress), _show_synthetic
         else:
             report, show = decode.run(configure(arguments, given), progress), table.show
         progress("")

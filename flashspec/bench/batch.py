@@ -1,162 +1,180 @@
-"""Batches with drafts against the same batches without, paired and interleaved: ``python -P -m flashspec.bench.batch``.
+"""Batches with drafts against the same batches without, paired and interleaved: ``bench decode --batch 4 16``.
 
-A round takes prompts of mixed kinds, ``--queue`` times ``--batch`` of them, and decodes them ``--batch`` at a
-time with every system, whose order rotates. With a queue, a request that is done makes room for the next one;
-without, the slowest request of a batch decides how long it takes. End tokens are tokens like any other, so
-that all answers are equally long.
+A round takes prompts of all kinds by turns, ``queue`` times the batch of them, and every system decodes them
+that many at a time before the next round. A request that is done makes room for the next in line.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import shlex
-import statistics
-import sys
-import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from flashspec.bench.header import header
-from flashspec.bench.pairing import order
-from flashspec.bench.prompts import choose, load_prompts
-from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS
+from flashspec.bench.pairing import Clock, Progress, order
+from flashspec.bench.prompts import Prompt
+from flashspec.bench.stats import Pace, Ratio, paired_ratio, throughput
+from flashspec.errors import ContractError
 
 if TYPE_CHECKING:
+    from flashspec.bench.systems import Ours
     from flashspec.decoding.batch import BatchEngine
-    from flashspec.decoding.request import Request, Result
+    from flashspec.decoding.metrics import Metrics
+    from flashspec.decoding.request import Request
+
+Open = Callable[["Ours", int], "BatchEngine"]
 
 
 @attrs.frozen
 class Round:
-    """One batch decoded by one system."""
+    """Some prompts decoded by one system."""
 
-    seconds: float
+    system: str
+    number: int
+    repeat: int
+    pace: Pace
+    """All tokens over the wall clock, prompts read included."""
     tokens: tuple[tuple[int, ...], ...]
-    steps: int
-    """Of all requests together."""
-    drafted: int
-    accepted: int
-
-    @property
-    def speed(self) -> float:
-        """Tokens of all requests per second, prompts read included."""
-        return sum(len(t) for t in self.tokens) / self.seconds
+    metrics: Metrics
 
 
-def run_round(engine: BatchEngine, requests: Sequence[Request]) -> Round:
-    """Decode all requests together."""
-    from flashspec.decoding.batch_loop import generate_all
+def groups(prompts: Sequence[Prompt], size: int) -> list[list[Prompt]]:
+    """Rounds of ``size`` prompts; prompts that fill no round are left out.
+
+    Raises:
+        ContractError: fewer prompts than one round has.
+    """
+    found = [list(prompts[i : i + size]) for i in range(0, len(prompts) - size + 1, size)]
+    if not found:
+        raise ContractError(f"a round has {size} prompts, and there are {len(prompts)}; lower --batch or --queue")
+    return found
+
+
+def decode(
+    engine: BatchEngine, requests: Sequence[Request], clock: Clock
+) -> tuple[Pace, tuple[tuple[int, ...], ...], Metrics]:
+    """Decode requests together: how fast, their tokens, and the counts.
+
+    Raises:
+        FlashSpecError: why a request could not go on.
+    """
+    from flashspec.decoding.batch_loop import Batch
 
     engine.lm.synchronize()
-    begin = time.perf_counter()
-    results: list[Result] = generate_all(engine, requests)
+    begin = clock()
+    batch = Batch(engine)
+    keys = [batch.submit(request) for request in requests]
+    for _ in batch:
+        pass
     engine.lm.synchronize()
-    seconds = time.perf_counter() - begin
-    drafted, accepted = sum(r.stats.drafted for r in results), sum(r.stats.accepted for r in results)
-    return Round(seconds, tuple(r.token_ids for r in results), sum(r.stats.steps for r in results), drafted, accepted)
+    seconds = clock() - begin
+    for error in batch.errors.values():
+        raise error
+    tokens = tuple(batch.results[key].token_ids for key in keys)
+    return Pace(sum(map(len, tokens)), seconds), tokens, batch.metrics
 
 
-def row(name: str, rounds: Sequence[Round], plain: Sequence[Round]) -> dict[str, Any]:
-    """Speeds and counts of one system over all rounds; ratios are of the same round's plain decoding."""
-    ratios = [r.speed / p.speed for r, p in zip(rounds, plain, strict=True)]
-    same = [a == b for r, p in zip(rounds, plain, strict=True) for a, b in zip(r.tokens, p.tokens, strict=True)]
-    drafted = sum(r.drafted for r in rounds)
-    return {
-        "system": name,
-        "tokens_per_second": sum(len(t) for r in rounds for t in r.tokens) / sum(r.seconds for r in rounds),
-        "ratio": statistics.median(ratios),
-        "ratios": ratios,
-        "mean_emitted_length": sum(len(t) for r in rounds for t in r.tokens) / sum(r.steps for r in rounds),
-        "acceptance_rate": sum(r.accepted for r in rounds) / drafted if drafted else None,
-        "same_tokens": sum(same) / len(same),
-    }
+def measure(
+    systems: Sequence[Ours],
+    prompts: Sequence[Prompt],
+    size: int,
+    queue: int,
+    repeats: int,
+    seed: int,
+    clock: Clock,
+    progress: Progress,
+    opened: Open,
+) -> list[Round]:
+    """Warm every system up, then decode every round with each; the order rotates."""
+    engines = {system.name: opened(system, size) for system in systems}
+    rounds, found = groups(prompts, size * queue), list[Round]()
+    for system in systems:
+        progress(f"warming up {system.name} at batch {size}")
+        decode(engines[system.name], [_short(system.request(p, seed)) for p in rounds[0][:size]], clock)
+    for repeat in range(repeats):
+        for number, members in enumerate(rounds):
+            progress(f"batch {size}, round {repeat * len(rounds) + number + 1} of {repeats * len(rounds)}")
+            for system in order(systems, number, repeat):
+                requests = [system.request(p, seed + repeat) for p in members]
+                found.append(Round(system.name, number, repeat, *decode(engines[system.name], requests, clock)))
+    return found
 
 
-def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Load, build both systems, warm them up, and decode every round with both."""
-    from flashspec.hf import Speculator, load
-    from flashspec.hf.batch import batch_engine
-    from flashspec.hf.loading import encode_prompt
+def _short(request: Request) -> Request:
+    few = min(8, request.max_new_tokens)
+    return attrs.evolve(request, max_new_tokens=few, min_new_tokens=min(few, request.min_new_tokens))
 
-    loaded = load(options.target, dtype=options.dtype, device=options.device, threads=options.threads)
-    built = {
-        "plain": Speculator.build(loaded, [], recalibrate=options.recalibrate),
-        "speculation": Speculator.build(
-            loaded,
-            options.draft,
-            draft_max=options.draft_max,
-            selector=options.selector,
-            recalibrate=options.recalibrate,
-        ),
-    }
-    engines = {name: batch_engine(s, options.batch, recalibrate=options.recalibrate) for name, s in built.items()}
-    size = options.batch * options.queue
-    prompts = choose(load_prompts(options.prompts))[: size * options.rounds]
-    requests = [
-        built["plain"].default_request(
-            encode_prompt(loaded, p.text), max_new_tokens=options.max_new_tokens, eos_ids=frozenset(), seed=i,
-            temperature=options.temperature,
+
+def rows(
+    rounds: Sequence[Round],
+    systems: Sequence[Ours],
+    baseline: str,
+    common: Mapping[str, Any],
+    size: int,
+    *,
+    prompts: int,
+    greedy: bool,
+) -> list[dict[str, Any]]:
+    """A row for each system, with the keys of the rows of batch 1 and those of :func:`counts`."""
+    made = []
+    for system in systems:
+        own = [r for r in rounds if r.system == system.name]
+        base = {(r.number, r.repeat): r for r in rounds if r.system == baseline}
+        same = [
+            a == b
+            for r in own
+            for a, b in zip(r.tokens, base[r.number, r.repeat].tokens, strict=True)
+        ]  # fmt: skip
+        ratio = compare(own, base)
+        made.append(
+            {
+                **common,
+                "drafts": list(system.drafts),
+                "selector": system.selector,
+                "batch": size,
+                "kind": "all",
+                "tokens_per_second": throughput([r.pace for r in own]),
+                "baseline": throughput([r.pace for r in base.values()]),
+                "ratio": ratio.median,
+                "ci95": list(ratio.ci95) if ratio.ci95 else None,
+                "ratio_of_sums": ratio.of_sums,
+                "system": system.name,
+                "baseline_system": baseline,
+                "prompts": prompts,
+                "repeats": len({r.repeat for r in own}),
+                "tokens": sum(r.pace.tokens for r in own),
+                "decode_tokens_per_second": None,
+                "decode_ratio": None,
+                **counts([r.metrics for r in own]),
+                "same_tokens": sum(same) / len(same) if greedy else None,
+                "versus": {},
+            }
         )
-        for i, p in enumerate(prompts)
-    ]  # fmt: skip
-    groups = [requests[i : i + size] for i in range(0, len(requests), size)]
-    rounds: dict[str, list[Round]] = {name: [] for name in engines}
-    for engine in engines.values():
-        run_round(engine, [attrs.evolve(r, max_new_tokens=8) for r in groups[0]])
-    for place, group in enumerate(groups):
-        for name in order(list(engines), place, 0):
-            rounds[name].append(run_round(engines[name], group))
-    return [row(name, done, rounds["plain"]) for name, done in rounds.items()]
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    made = argparse.ArgumentParser(prog="python -P -m flashspec.bench.batch", description=__doc__)
-    made.add_argument("--target", default="smollm2-135m", help="preset, folder or hub id")
-    made.add_argument("--batch", type=int, default=4, help="requests at a time")
-    made.add_argument("--queue", type=int, default=2, help="batches of prompts in line at the start of a round")
-    made.add_argument("--rounds", type=int, default=5, help="each of other prompts")
-    made.add_argument("--max-new-tokens", type=int, default=128, help="tokens of each answer")
-    made.add_argument("--draft", nargs="+", default=list(DEFAULT_DRAFTS), help="drafts to choose from")
-    made.add_argument("--draft-max", type=int, default=DEFAULT_DRAFT_MAX, help="longest draft")
-    made.add_argument("--selector", default="cht", help="what chooses")
-    made.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
-    made.add_argument("--dtype", default="auto", help="bfloat16, float16, float32")
-    made.add_argument("--device", default="auto", help="cpu, cuda")
-    made.add_argument("--threads", type=int, default=None, help="CPU threads")
-    made.add_argument("--prompts", default=None, metavar="FILE", help="JSON lines in Spec-Bench's fields")
-    made.add_argument("--recalibrate", action="store_true", help="measure step costs again")
-    made.add_argument("--json", default=None, metavar="FILE", help="write the report here")
     return made
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run, print one line a system, and write the report."""
-    options = parser().parse_args(words)
-    command = shlex.join(["python", "-P", "-m", "flashspec.bench.batch", *(sys.argv[1:] if words is None else words)])
-    rows = compare(options)
-    about = {
-        "batch": options.batch,
-        "queue": options.queue,
-        "rounds": options.rounds,
-        "max_new_tokens": options.max_new_tokens,
+def compare(own: Sequence[Round], base: Mapping[tuple[int, int], Round]) -> Ratio:
+    """The paired ratio; a round is the unit."""
+    pairs: dict[int, list[tuple[Pace, Pace]]] = {}
+    for each in own:
+        pairs.setdefault(each.number, []).append((each.pace, base[each.number, each.repeat].pace))
+    return paired_ratio(pairs)
+
+
+def counts(found: Sequence[Metrics]) -> dict[str, Any]:
+    """What does not depend on a clock, and where the time went."""
+    steps, emitted, drafted, accepted = (
+        sum(getattr(m, name) for m in found) for name in ("steps", "emitted", "drafted", "accepted")
+    )
+    turns = sum(arm.pulls for m in found for arm in m.arms.values())
+    seconds, plain = sum(m.seconds for m in found), sum(m.plain_seconds for m in found)
+    names = dict.fromkeys(name for m in found for name in m.phases)
+    return {
+        "acceptance_rate": accepted / drafted if drafted else None,
+        "mean_emitted_length": emitted / turns,
+        "forwards": steps,
+        "mean_batch": turns / steps,
+        "mean_width": 1 + drafted / turns,
+        "speedup_estimate": plain / seconds,
+        "phases": {name: sum(m.phases[name].seconds for m in found if name in m.phases) for name in names},
     }
-    report = {"header": {**header(command), **about}, "rows": rows}
-    if options.json is not None:
-        Path(options.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    for found in rows:
-        accepted = "-" if found["acceptance_rate"] is None else f"{found['acceptance_rate']:.2f}"
-        sys.stdout.write(
-            f"{found['system']:<12} {found['tokens_per_second']:7.1f} tokens/s  ratio {found['ratio']:.2f}  "
-            f"emitted a step {found['mean_emitted_length']:.2f}  accepted {accepted}  "
-            f"same tokens {found['same_tokens']:.2f}\n"
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,7 @@
 """``flashspec bench decode``: speculation against plain decoding, prompt by prompt, on one machine.
 
-All systems run on the same weights in the same process at batch 1. The headline is tokens per
+All systems run on the same weights in the same process at batch 1; larger batches are those of
+FlashSpec's own two systems (see ``bench.batch``). The headline is tokens per
 second of the whole call, prompt included; the rate after the first step is reported beside it.
 Loading, calibration and one warm-up per system are not timed.
 """
@@ -8,12 +9,12 @@ Loading, calibration and one warm-up per system are not timed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
-from flashspec.bench import systems
+from flashspec.bench import batch, systems
 from flashspec.bench.header import header
 from flashspec.bench.pairing import measure
 from flashspec.bench.prompts import Prompt, choose, load_prompts
@@ -48,6 +49,9 @@ class Config:
     max_new_tokens: int = _field(128, "tokens per answer")
     temperature: float = _field(0.0, "0 is greedy")
     eos: str = _field("ignore", "end token: ignore (equal lengths), mask (equal lengths), stop (natural lengths)")
+    batch: tuple[int, ...] = _field((1,), "requests at a time; above 1 plain and speculation alone are compared")
+    queue: int = _field(2, "batches of prompts in a round of a batch above 1, the later ones in line")
+    recalibrate: bool = _field(False, "measure step costs again")
     repeats: int = _field(1, "times that every prompt is asked")
     seed: int = _field(0, "seed of sampled answers; repeat r uses seed + r")
     dtype: str = _field("auto", "auto, bfloat16, float16 or float32")
@@ -58,10 +62,21 @@ class Config:
 
     def __attrs_post_init__(self) -> None:
         systems.check_names(self.systems)
-        for name, least in (("max_new_tokens", 1), ("repeats", 1), ("limit", 1), ("threads", 1), ("draft_max", 1)):
+        for name, least in (
+            ("max_new_tokens", 1),
+            ("repeats", 1),
+            ("limit", 1),
+            ("threads", 1),
+            ("draft_max", 1),
+            ("queue", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ContractError(f"{name} is {value}; allowed: an integer >= {least}")
+        if not self.batch or min(self.batch) < 1 or len(set(self.batch)) < len(self.batch):
+            raise ContractError(f"batch is {self.batch}; allowed: integers >= 1, each once")
+        if max(self.batch) > 1 and "speculation" not in self.systems:
+            raise ContractError("a batch above 1 compares plain with speculation; name both among systems")
         if not 0 <= self.temperature < float("inf"):
             raise ContractError(f"temperature is {self.temperature}; allowed: a finite number >= 0 (0 = greedy)")
         if self.eos not in systems.EOS_MODES:
@@ -99,7 +114,6 @@ def run(config: Config, progress: Progress = lambda stage: None) -> dict[str, An
     loaded = _load(config, progress)
     progress("building drafts and measuring step costs")
     built = _systems(config, loaded)
-    runs = measure(built, prompts, config.repeats, config.seed, time.perf_counter, progress)
     common = {
         "target": config.target,
         "weights": _weights(config.target),
@@ -107,8 +121,29 @@ def run(config: Config, progress: Progress = lambda stage: None) -> dict[str, An
         "device": loaded.device,
         "backend": built[0].speculator.engine.backend.name if isinstance(built[0], systems.Ours) else None,
     }
-    report = rows(runs, built, BASELINE, common, greedy=config.temperature == 0)
+    report = []
+    for size in config.batch:
+        if size == 1:
+            runs = measure(built, prompts, config.repeats, config.seed, time.perf_counter, progress)
+            report += rows(runs, built, BASELINE, common, greedy=config.temperature == 0)
+        else:
+            report += _batch(config, built, prompts, size, common, progress)
     return {"header": head | _settings(config, prompts), "rows": report}
+
+
+def _batch(
+    config: Config, built: Sequence[Any], prompts: list[Prompt], size: int, common: dict[str, Any], progress: Progress
+) -> list[dict[str, Any]]:
+    """The rows of one batch size."""
+    from flashspec.hf.batch import batch_engine
+
+    own = [system for system in built if isinstance(system, systems.Ours)]
+    rounds = batch.measure(
+        own, prompts, size, config.queue, config.repeats, config.seed, time.perf_counter, progress,
+        lambda system, largest: batch_engine(system.speculator, largest, recalibrate=config.recalibrate),
+    )  # fmt: skip
+    used = len({r.number for r in rounds}) * size * config.queue
+    return batch.rows(rounds, own, BASELINE, common, size, prompts=used, greedy=config.temperature == 0)
 
 
 def _load(config: Config, progress: Progress) -> Any:
@@ -125,7 +160,8 @@ def _systems(config: Config, loaded: Any) -> list[systems.Ours | systems.Transfo
     from flashspec.drafts.spec import DEFAULT_DRAFTS
 
     given = {"draft_max": config.draft_max, "selector": config.selector, "backend": config.backend}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen["recalibrate"] = config.recalibrate
     budget = systems.Budget(config.max_new_tokens, config.temperature, config.eos)
     return systems.build(config.systems, loaded, budget, config.draft or DEFAULT_DRAFTS, chosen)
 
@@ -145,6 +181,7 @@ def _settings(config: Config, prompts: list[Prompt]) -> dict[str, Any]:
         "prompt_set": config.prompts or "flashspec",
         "prompts": len(prompts),
         "repeats": config.repeats,
+        "queue": config.queue,
         "max_new_tokens": config.max_new_tokens,
         "temperature": config.temperature,
         "eos": config.eos,

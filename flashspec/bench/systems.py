@@ -18,6 +18,7 @@ from flashspec.bench.prompts import Prompt
 from flashspec.errors import ContractError
 
 if TYPE_CHECKING:
+    from flashspec.decoding import Request
     from flashspec.hf import Loaded, Speculator
 
 LOOKUP_TOKENS = 10
@@ -47,8 +48,8 @@ class Ours:
     selector: str | None
     budget: Budget
 
-    def answer(self, prompt: Prompt, seed: int) -> Answer:
-        """Decode one prompt, noting when the first step was done."""
+    def request(self, prompt: Prompt, seed: int) -> Request:
+        """The prompt under the budget."""
         from flashspec.hf.loading import encode_prompt
 
         budget = self.budget
@@ -56,10 +57,13 @@ class Ours:
         ending: dict[str, Any] = {"eos_ids": frozenset()} if budget.eos == "ignore" else {}
         if budget.eos == "mask":
             ending["min_new_tokens"] = budget.max_new_tokens
-        request = self.speculator.default_request(
+        return self.speculator.default_request(
             ids, max_new_tokens=budget.max_new_tokens, temperature=budget.temperature, seed=seed, **ending
         )
-        generation = self.speculator.stream(request)
+
+    def answer(self, prompt: Prompt, seed: int) -> Answer:
+        """Decode one prompt, noting when the first step was done."""
+        generation = self.speculator.stream(self.request(prompt, seed))
         first = next(iter(generation))
         first_at = time.perf_counter()
         for _ in generation:

@@ -14,7 +14,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     itself = row["system"] == row["baseline_system"]
     interval = None if itself else row["ci95"]
     return (
-        str(row["kind"]),
+        str(row["kind"]) if row["batch"] == 1 else f"{row['kind']}, batch {row['batch']}",
         str(row["system"]),
         f"{row['tokens_per_second']:.1f}",
         f"{row['ratio']:.2f}",
@@ -32,7 +32,7 @@ def caption(report: Mapping[str, Any]) -> str:
     return "\n".join(
         (
             f"{row['target']} ({row['weights']}), {row['dtype']} on {row['device']}, {head['threads']} threads, "
-            f"batch 1, {head['max_new_tokens']} new tokens, temperature {head['temperature']}, "
+            f"{head['max_new_tokens']} new tokens, temperature {head['temperature']}, "
             f"EOS {head['eos']}, {head['prompts']} prompts, {head['repeats']} repeats",
             f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB; "
             f"torch {versions['torch']}, transformers {versions['transformers']}; {head['date']}",

@@ -26,6 +26,8 @@ def parse(words: Sequence[str]) -> Job | None:
     """
     if words[:1] == ["bench"]:
         return bench(*words[1:])
+    if words[:1] == ["train-draft"]:
+        return train_draft(*words[1:])
     try:
         from cyclopts.exceptions import CycloptsError
     except ImportError as error:
@@ -79,6 +81,11 @@ def bench(*words: str) -> Job:
     return lambda wiring: wiring.bench(words)
 
 
+def train_draft(*words: str) -> Job:
+    """Train a draft on the target's own text: flashspec train-draft --help lists the options."""
+    return lambda wiring: wiring.train(words)
+
+
 def version() -> str:
     """The installed version, or that this is a checkout."""
     try:
@@ -117,23 +124,30 @@ def _app() -> Any:
     app.command(simulate.simulate)
     app.command(replay.replay)
     app.command(bench)
+    app.command(train_draft)
     return app
 
 
 def _default(value: object) -> object:
     """How a default is shown; None shows nothing, as for what is off or empty."""
     if isinstance(value, tuple):
-        return " ".join(value) or None
+        return " ".join(map(str, value)) or None
     return None if value is False else value
+
+
+def _integer(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is not an integer") from None
 
 
 def _convert(kind: Any, tokens: Any) -> Any:
     """Read integers strictly: 1.5 is an error here, not 2."""
     from cyclopts import convert
 
+    if kind == tuple[int, ...]:
+        return tuple(_integer(token.value) for token in tokens)
     if kind is int or kind == int | None:
-        try:
-            return int(tokens[0].value)
-        except ValueError:
-            raise ValueError(f"{tokens[0].value!r} is not an integer") from None
+        return _integer(tokens[0].value)
     return convert(kind, tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +17,9 @@ from flashspec.cli import output
 from flashspec.cli.biases import biases
 from flashspec.cli.faults import UsageError
 from flashspec.cli.live import drawing
-from flashspec.cli.memory import restored, save
-from flashspec.cli.prompt import read_prompt
+from flashspec.cli.many import Asked, check_together, gather, run_many
+from flashspec.cli.memory import check_place, restored, save
+from flashspec.cli.prompt import read_file
 from flashspec.cli.summary import report_of, tables
 from flashspec.cli.wiring import Wiring
 from flashspec.decoding import DraftLost, Request, Result
@@ -25,6 +27,7 @@ from flashspec.decoding.method import AUTO, check_method
 from flashspec.decoding.shadow import EVERY, check_every
 from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS, check_spec
 from flashspec.errors import ContractError
+from flashspec.integrations.llguidance import require
 
 NO_DRAFT = "none"
 
@@ -83,12 +86,26 @@ class Options:
     """ID=VALUE: add VALUE to a token's logit, -inf forbids it; repeatable."""
     bad_words: tuple[str, ...] = ()
     """A text that must not come, by its tokens; repeatable."""
+    allowed_ids: tuple[int, ...] = ()
+    """A token id that may come, repeatable, the end of text among them; none allows all."""
+    regex: str | None = None
+    """The new text matches this regular expression (needs the grammar extra, as the next two)."""
+    json_schema: str | None = None
+    """The new text is JSON of this schema: the schema itself, if it begins with {, or a file that has it."""
+    grammar: str | None = None
+    """The new text is a sentence of the Lark grammar in this file."""
     logprobs: int | None = None
     """Report in the JSON each token's log-probability and those of the K likeliest tokens."""
     logprobs_of: Literal["raw", "processed"] = "raw"
     """raw: the target's own law, before any option; processed: the law that is sampled from."""
     chat: bool | None = None
     """Wrap the prompt as a user's turn. Default: if the model has a chat template."""
+    prompt: tuple[str, ...] = ()
+    """One more prompt, repeatable; several are decoded together, their lines told apart by [number]."""
+    requests: str | None = None
+    """More prompts: JSON lines, a text or an object with prompt, id and this command's sampling options."""
+    batch: int | None = None
+    """Most requests at a time, the others wait in line; unset, all of them up to 8."""
     prompt_file: str | None = None
     """Read the prompt from FILE (UTF-8), - for standard input."""
     stream: bool = True
@@ -99,6 +116,8 @@ class Options:
     """Write one JSON line a step to FILE."""
     json: str | None = None
     """Report as JSON to FILE (--json NAME.json or --json=FILE), or to standard output instead of the text."""
+    metrics: str | None = None
+    """Write counters and histograms as Prometheus text to FILE (needs the metrics extra)."""
     compare: bool = False
     """Decode the same prompt without drafts too, and show both speeds."""
     dtype: str = "auto"
@@ -107,6 +126,9 @@ class Options:
     """cpu, cuda or cuda:N; auto: CUDA where there is one."""
     threads: int | None = None
     """CPU threads of torch."""
+    graphs: Literal["off", "on", "compiled"] = "off"
+    """on: whole steps as CUDA graphs on buffers set aside; compiled: fused first, faster. Drafts: ngram, early-exit,
+    model:NAME."""
     recalibrate: bool = False
     """Measure again what steps cost here, instead of reading the kept table."""
 
@@ -119,6 +141,7 @@ class Options:
         )  # fmt: skip
         fields = {name: getattr(self, name) for name in names}
         fields["logit_bias"] = biases(self.logit_bias)
+        fields["allowed_ids"] = self.allowed_ids or None
         return {**fields, "eos_ids": ()} if self.ignore_eos else fields
 
     def drafts(self) -> tuple[str, ...]:
@@ -157,6 +180,7 @@ def check(options: Options) -> None:
     """
     Request(prompt_ids=(0,), **{**options.request(), "bad_words": ()})
     check_told(options)
+    grammar_of(options)
     if options.draft_max < 1:
         raise ContractError(f"draft_max is {options.draft_max}; allowed: an integer >= 1; --draft none is plain")
     check_method(options.method)
@@ -166,9 +190,11 @@ def check(options: Options) -> None:
     selectors.from_spec(options.selector)
     if options.backend is not None:
         registry.get_backend(options.backend)
-    for name in (options.trace, options.json, options.selector_state):
+    for name in (options.trace, options.json, options.selector_state, options.metrics):
         if name not in (None, output.STDOUT) and not Path(str(name)).absolute().parent.is_dir():
             raise UsageError(f"{name} cannot be written: its folder does not exist; make the folder first")
+    if options.selector_state is not None:
+        check_place(options.selector_state)
     if options.trace is not None and options.trace == options.json:
         raise UsageError(f"--trace and --json both name {options.trace}; give two files")
 
@@ -183,26 +209,56 @@ def check_told(options: Options) -> None:
         raise UsageError("--logprobs goes into the report; add --json")
     if options.logprobs is None and options.logprobs_of != DEFAULTS.logprobs_of:
         raise UsageError("--logprobs-of says of which law --logprobs K are; add --logprobs")
+    if options.batch is not None and options.batch < 1:
+        raise UsageError(f"--batch is {options.batch}; allowed: an integer >= 1")
+    if options.metrics is not None:
+        output.check_exposition()
     if options.ignore_eos and options.min_new_tokens:
         raise UsageError("--min-new-tokens forbids the end of text and --ignore-eos goes on behind it; give one")
+    if options.graphs != DEFAULTS.graphs and (
+        options.live or options.trace or options.selector_state or options.metrics
+    ):
+        raise UsageError(
+            "--graphs reads steps late and keeps no trace of them: leave --live, --trace, --selector-state, --metrics"
+        )
 
 
 def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
     """Load, decode, show."""
     check(options)
-    text = read_prompt(prompt, options.prompt_file)
+    asked = gather(prompt, options)
+    if len(asked) > 1 or options.requests is not None:
+        check_together(options)
+        for each in asked:
+            check_request(each)
+    elif options.batch is not None:
+        raise UsageError("--batch is about several prompts; add --prompt or --requests, or leave it out")
     with output.progress(output.watched(sys.stderr, options.json)) as say:
         loaded = wiring.load(
             options.target, dtype=options.dtype, device=options.device, threads=options.threads, progress=say
         )
-        ids = wiring.encode(loaded, text, options.chat)
         say("preparing the drafts (the first time: measuring what steps cost here)")
         speculator = _build(wiring, loaded, options, options.drafts())
-    request = speculator.default_request(ids, **options.request())
+
+    def request_of(each: Asked) -> Request:
+        ids = wiring.encode(loaded, each.prompt, each.options.chat)
+        kinds = grammar_of(each.options)
+        limits = {"grammar": wiring.grammar(speculator, **kinds)} if kinds else {}
+        made: Request = speculator.default_request(ids, **each.options.request(), **limits)
+        return made
+
+    if len(asked) > 1 or options.requests is not None:
+        plainly = functools.partial(_build, wiring, loaded, options, ())
+        return run_many(asked, options, wiring, loaded, speculator, request_of, plainly)
+    request = request_of(asked[0])
     shared = None if options.selector_state is None else restored(options.selector_state, speculator.engine)
     with _trace(options.trace) as record, warnings.catch_warnings():
         warnings.simplefilter("ignore", DraftLost)
-        result = _stream(speculator.stream(request, trace=record, shared=shared), options)
+        if options.graphs == DEFAULTS.graphs:
+            generation = speculator.stream(request, trace=record, shared=shared)
+        else:
+            generation = wiring.graphs(speculator, request, options.graphs == "compiled")
+        result = _stream(generation, options)
     if options.selector_state is not None and shared is not None:
         save(options.selector_state, speculator.engine, shared)
     plain = None
@@ -213,12 +269,53 @@ def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
     report = report_of(options, loaded, speculator, request, result, plain)
     if options.json is not None:
         output.deliver(report, options.json)
+    if options.metrics is not None:
+        output.expose(generation.metrics, options.target, options.metrics)
     for name, reason in result.stats.lost.items():
         sys.stderr.write(f"warning: draft {name} failed ({reason}); the text went on without it\n")
     if output.watched(sys.stderr, options.json):
         sys.stdout.flush()
         output.show(*tables(report), stream=sys.stderr)
     return 0
+
+
+def check_request(each: Asked) -> None:
+    """Refuse a request whose settings cannot be; it is named.
+
+    Raises:
+        ContractError: a value out of range.
+        UsageError: settings that contradict each other.
+    """
+    try:
+        Request(prompt_ids=(0,), **{**each.options.request(), "bad_words": ()})
+        check_told(each.options)
+        grammar_of(each.options)
+    except (ContractError, UsageError) as error:
+        raise type(error)(f"request {each.name}: {error}") from error
+
+
+def grammar_of(options: Options) -> dict[str, str]:
+    """The grammar that was asked for, by its kind; empty without one.
+
+    Raises:
+        UsageError: two grammars, a file that cannot be read, or a grammar without an end of text.
+        CapabilityError: the grammar extra is missing.
+    """
+    given = {name: getattr(options, name) for name in ("regex", "json_schema", "grammar")}
+    given = {name: text for name, text in given.items() if text is not None}
+    if not given:
+        return {}
+    if len(given) > 1:
+        raise UsageError(f"--{' and --'.join(given).replace('_', '-')} are two grammars; give one")
+    if options.ignore_eos:
+        raise UsageError("--ignore-eos goes on behind the end of text, by which a grammar ends; give one")
+    require()
+    (name, text), *_ = given.items()
+    if name == "grammar":
+        return {"lark": read_file(text, "grammar file")}
+    if name == "json_schema" and not text.lstrip().startswith("{"):
+        text = read_file(text, "schema file")
+    return {name: text}
 
 
 def _build(wiring: Wiring, loaded: Any, options: Options, drafts: tuple[str, ...]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from flashspec import selectors
@@ -9,6 +10,20 @@ from flashspec.cli import output
 from flashspec.cli.faults import UsageError
 from flashspec.decoding import Engine, Shared
 from flashspec.errors import ContractError
+from flashspec.selectors.serial import arrays_of
+
+
+def check_place(name: str) -> None:
+    """Refuse, before any work, a file that could not be written at the end.
+
+    Raises:
+        UsageError: a folder, or a file in a folder that cannot be written to.
+    """
+    path = Path(name).absolute()
+    if path.is_dir():
+        raise UsageError(f"--selector-state {name} is a folder; name a file in it")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"--selector-state {name} cannot be written: its folder is read-only; name another file")
 
 
 def restored(name: str, engine: Engine) -> Shared:
@@ -22,7 +37,11 @@ def restored(name: str, engine: Engine) -> Shared:
     if not path.exists():
         return Shared()
     try:
-        return Shared(selectors.from_json(engine.selector, engine.arms, path.read_text(encoding="utf-8")))
+        state = selectors.from_json(engine.selector, engine.arms, path.read_text(encoding="utf-8"))
+        alone = arrays_of(engine.selector.init(engine.arms))
+        if any(x.ndim != alone[key].ndim for key, x in arrays_of(state).items()):
+            raise ContractError("it holds the states of several requests; allowed: that of one")
+        return Shared(state)
     except (OSError, UnicodeDecodeError, ContractError) as error:
         raise UsageError(
             f"--selector-state {name} cannot be used: {error}; here: name another file, which will be made, or give "

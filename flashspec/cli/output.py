@@ -56,6 +56,30 @@ def deliver(report: Mapping[str, Any], where: str) -> None:
         Path(where).write_text(text, encoding="utf-8")
 
 
+def check_exposition() -> None:
+    """Refuse before any work where Prometheus text cannot be made.
+
+    Raises:
+        CapabilityError: what to install.
+    """
+    from flashspec.integrations.prometheus import require
+
+    require()
+
+
+def expose(metrics: Any, model: str, where: str) -> None:
+    """Write counters as Prometheus text to a file.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    from flashspec.integrations.prometheus import exposition
+
+    text = exposition(metrics, model)
+    with writing(where):
+        Path(where).write_text(text, encoding="utf-8")
+
+
 @contextlib.contextmanager
 def writing(name: str) -> Iterator[None]:
     """Turn errors of the disk inside the block into one line that names the file."""

@@ -23,7 +23,7 @@ def read_prompt(given: str | None, file: str | None) -> str:
     if given is not None:
         text = given
     elif file is not None and file != STDIN:
-        text = _read_file(file)
+        text = read_file(file, "prompt file")
     else:
         text = _read_stdin(asked=file == STDIN)
     if not text:
@@ -31,11 +31,16 @@ def read_prompt(given: str | None, file: str | None) -> str:
     return text
 
 
-def _read_file(name: str) -> str:
+def read_file(name: str, what: str) -> str:
+    """The text of a UTF-8 file; ``what`` names it.
+
+    Raises:
+        UsageError: a file that cannot be read.
+    """
     try:
         return _decode(Path(name).read_bytes(), name)
     except OSError as error:
-        raise UsageError(f"the prompt file {name} cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"the {what} {name} cannot be read: {error.strerror or error}") from error
 
 
 def _read_stdin(asked: bool) -> str:

@@ -9,6 +9,7 @@ import attrs
 from flashspec.cli import output
 from flashspec.cli.live import COLUMNS, rows
 from flashspec.decoding import ArmStats, Request, Result, Stats
+from flashspec.decoding.metrics import Metrics
 
 if TYPE_CHECKING:
     from flashspec.cli.generate import Options
@@ -20,22 +21,42 @@ OFF = "none"
 def report_of(
     options: Options, loaded: Any, speculator: Any, request: Request, result: Result, plain: Result | None
 ) -> dict[str, Any]:
-    """The JSON report."""
+    """The JSON report of one request."""
+    report = {**result_of(request, result), **about(options, loaded, speculator)}
+    if plain is not None:
+        report["plain"] = {
+            "tokens_per_second": plain.stats.tokens_per_second,
+            "token_ids": list(plain.token_ids),
+            "same_tokens": plain.token_ids == result.token_ids,
+        }
+    return report
+
+
+def about(options: Options, loaded: Any, speculator: Any) -> dict[str, Any]:
+    """What all requests of a command share."""
+    return {
+        "backend": speculator.engine.backend.name,
+        "target": options.target,
+        "selector": options.selector,
+        "method": speculator.engine.method,
+        "drafts": list(options.drafts()),
+        "draft_max": options.draft_max,
+        "graphs": options.graphs,
+        "dtype": loaded.dtype,
+        "device": loaded.device,
+    }
+
+
+def result_of(request: Request, result: Result) -> dict[str, Any]:
+    """What one request got."""
     report: dict[str, Any] = {
         "text": result.text,
         "token_ids": list(result.token_ids),
         "finish_reason": result.finish_reason,
         "origins": list(result.origins),
         "stats": stats_of(result.stats),
-        "backend": speculator.engine.backend.name,
-        "target": options.target,
+        "metrics": {"speculative_decoding": speculative(result.stats)},
         "seed": request.seed,
-        "selector": options.selector,
-        "method": speculator.engine.method,
-        "drafts": list(options.drafts()),
-        "draft_max": options.draft_max,
-        "dtype": loaded.dtype,
-        "device": loaded.device,
         "prompt_tokens": len(request.prompt_ids),
         "sampling": {
             "temperature": request.temperature,
@@ -54,13 +75,40 @@ def report_of(
             {"logprob": told.logprob, "top": [{"id": token, "logprob": x} for token, x in told.top]}
             for told in result.logprobs
         ]
-    if plain is not None:
-        report["plain"] = {
-            "tokens_per_second": plain.stats.tokens_per_second,
-            "token_ids": list(plain.token_ids),
-            "same_tokens": plain.token_ids == result.token_ids,
-        }
     return report
+
+
+def speculative(stats: Stats) -> dict[str, Any]:
+    """Acceptance under the keys of vLLM's per-request object; a step without a draft is no draft."""
+    drafts, drafted = sum(stats.runs), stats.drafted
+    return {
+        "mean_acceptance_length": 1 + stats.accepted / drafts if drafts else None,
+        "draft_acceptance_rate": stats.accepted / drafted if drafted else None,
+        "acceptance_histogram": list(stats.runs),
+        "num_drafts": drafts,
+        "num_draft_tokens": drafted,
+        "num_accepted_tokens": stats.accepted,
+    }
+
+
+def whole_of(metrics: Metrics, seconds: float) -> dict[str, Any]:
+    """Counts and speeds of a whole batch that took ``seconds`` on the wall clock."""
+    return {
+        "tokens_per_second": metrics.emitted / seconds if seconds > 0 else 0.0,
+        "plain_tokens_per_second": metrics.emitted / metrics.plain_seconds if metrics.plain_seconds else None,
+        "speedup_estimate": metrics.speedup,
+        "acceptance_rate": metrics.accepted / metrics.drafted if metrics.drafted else 0.0,
+        "steps": metrics.steps,
+        "drafts": metrics.drafts,
+        "drafted": metrics.drafted,
+        "accepted": metrics.accepted,
+        "accepted_at": list(metrics.accepted_at),
+        "emitted": metrics.emitted,
+        "seconds": seconds,
+        "phases": {name: histogram.seconds for name, histogram in metrics.phases.items()},
+        "finished": dict(metrics.finished),
+        "arms": {name: attrs.asdict(arm) for name, arm in metrics.arms.items()},
+    }
 
 
 def stats_of(stats: Stats) -> dict[str, Any]:
@@ -76,6 +124,7 @@ def stats_of(stats: Stats) -> dict[str, Any]:
         "seconds": stats.seconds,
         "prefill_seconds": stats.prefill_seconds,
         "plain_tokens_per_second": stats.plain_tokens_per_second,
+        "speedup_estimate": stats.speedup_estimate,
         "selector_seconds": stats.selector_seconds,
         "shadow_seconds": sum(arm.shadow_seconds for arm in stats.arms.values()),
         "lost": dict(stats.lost),

@@ -32,6 +32,29 @@ def build_speculator(target: Any, drafts: Sequence[str], **options: Any) -> Any:
     return Speculator.build(target, drafts, **options)
 
 
+def open_batch(speculator: Any, largest: int, recalibrate: bool) -> Any:
+    """A ``flashspec.decoding.batch_loop.Batch`` for up to ``largest`` requests at a time."""
+    from flashspec.decoding.batch_loop import Batch
+    from flashspec.hf.batch import batch_engine
+
+    return Batch(batch_engine(speculator, largest, recalibrate=recalibrate))
+
+
+def make_grammar(speculator: Any, **kinds: str) -> Any:
+    """``flashspec.integrations.llguidance.LLGrammar.of`` for a speculator's target."""
+    from flashspec.integrations.llguidance import LLGrammar
+
+    return LLGrammar.of(speculator.target.tokenizer, speculator.engine.lm.vocab, **kinds)
+
+
+def graph_stream(speculator: Any, request: Any, compiled: bool) -> Any:
+    """A ``flashspec.hf.graph.engine.GraphGeneration`` with buffers for this request."""
+    from flashspec.hf.graph.engine import GraphGeneration, graph_engine
+
+    room = len(request.prompt_ids) + request.max_new_tokens
+    return GraphGeneration(graph_engine(speculator, 1, room, compiled=compiled), request)
+
+
 def fetch_preset(preset: Any, progress: Callable[[str], None]) -> Path:
     """``flashspec.hf.presets.fetch``."""
     from flashspec.hf.presets import fetch
@@ -53,6 +76,13 @@ def run_bench(words: Sequence[str]) -> int:
     return main(list(words))
 
 
+def run_training(words: Sequence[str]) -> int:
+    """``flashspec.training.__main__.main``."""
+    from flashspec.training.__main__ import main
+
+    return main(list(words))
+
+
 @attrs.frozen
 class Wiring:
     """What the commands call."""
@@ -60,8 +90,12 @@ class Wiring:
     load: Callable[..., Any] = load_target
     encode: Callable[[Any, str, bool | None], tuple[int, ...]] = encode_prompt
     build: Callable[..., Any] = build_speculator
+    batch: Callable[[Any, int, bool], Any] = open_batch
+    grammar: Callable[..., Any] = make_grammar
+    graphs: Callable[..., Any] = graph_stream
     fetch: Callable[[Any, Callable[[str], None]], Path] = fetch_preset
     backends: Callable[[], list[registry.Finding]] = registry.survey
     backend: Callable[[str], Any] = registry.get_backend
     caches: Callable[[], list[Any]] = survey_caches
     bench: Callable[[Sequence[str]], int] = run_bench
+    train: Callable[[Sequence[str]], int] = run_training

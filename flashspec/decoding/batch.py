@@ -8,6 +8,7 @@ changes no token short of a tie, in 16 bits near-ties may fall either way.)
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -27,7 +28,7 @@ from flashspec.decoding.loop import check_request
 from flashspec.decoding.processed import Asked, Processed, describe, process
 from flashspec.decoding.request import Request
 from flashspec.decoding.state import Engine, Info, Judged, Offer, State
-from flashspec.decoding.step import advance, propose, start
+from flashspec.decoding.step import PHASES, advance, propose, start
 from flashspec.errors import ContractError, NumericalError
 
 
@@ -103,8 +104,26 @@ def leave(engine: BatchEngine, state: BatchState, key: int) -> BatchState:
     return BatchState(engine.lm.keep(state.cache, rows), tuple(state.members[row] for row in rows))
 
 
-def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, tuple[Info | None, ...]]:
-    """Select, draft, verify, commit and learn for every member; their infos, None where a member broke.
+@attrs.frozen(eq=False)
+class BatchInfo:
+    """What one step of a batch did."""
+
+    members: tuple[Info | None, ...]
+    """In the order of the members; None where one broke."""
+    seconds: float
+    """Of the step, as its members' infos have it: learning, which follows, is left out."""
+    expected: float
+    """What the measured costs promised for it; without meaning where a prompt was read."""
+    phases: Mapping[str, float]
+    """Seconds by name of ``step.PHASES``."""
+
+    def __iter__(self) -> Iterator[Info | None]:
+        """The members' infos."""
+        return iter(self.members)
+
+
+def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, BatchInfo]:
+    """Select, draft, verify, commit and learn for every member.
 
     A member whose logits make no law keeps its output and gets an ``error``; the others go on.
 
@@ -117,17 +136,32 @@ def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, tuple[Info
     begun = engine.one.clock()
     priced = _priced(engine, len(state.members))
     offers = [propose(priced, m.request, m.state) for m in state.members]
+    ready = engine.one.clock()
     cache, judged = _verify(engine, state, offers)
+    read = engine.one.clock()
     moved = [_advance(priced, *each) for each in zip(state.members, offers, judged, strict=True)]
     wanted = [len(member.state.tokens) - 1 for member, _ in moved]
     drop = [have - want for have, want in zip(engine.lm.lengths(cache), wanted, strict=True)]
     cache = engine.lm.rollback(cache, drop)
-    seconds = engine.one.clock() - begun
+    over = engine.one.clock()
     done = [
-        _learn(priced, member, offer, verdict, kept, seconds)
+        _learn(priced, member, offer, verdict, kept, over - begun)
         for (member, kept), offer, verdict in zip(moved, offers, judged, strict=True)
     ]
-    return BatchState(cache, tuple(member for member, _ in done)), tuple(info for _, info in done)
+    phases = (ready - begun, read - ready, over - read, engine.one.clock() - over)
+    told = BatchInfo(
+        tuple(info for _, info in done), over - begun, _expected(engine, offers), dict(zip(PHASES, phases, strict=True))
+    )
+    return BatchState(cache, tuple(member for member, _ in done)), told
+
+
+def _expected(engine: BatchEngine, offers: list[Offer]) -> float:
+    """What the measured costs say that a step with these drafts takes."""
+    sizes = [len(offer.draft.tokens) for offer in offers]
+    width = 1 + (max(sizes) if engine.cost.padded else sum(sizes) / len(sizes))
+    names = [engine.one.arms.drafts[int(engine.one.arms.draft[offer.arm])] for offer in offers]
+    drafting = sum(n * engine.cost.draft.get(name, 0.0) for n, name in zip(sizes, names, strict=True))
+    return engine.cost.step(len(offers), width) + drafting
 
 
 def _priced(engine: BatchEngine, batch: int) -> Engine:

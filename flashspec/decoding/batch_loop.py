@@ -8,10 +8,11 @@ from typing import Any
 
 import attrs
 
-from flashspec.decoding.batch import BatchEngine, BatchState, Member, begin, join, leave, step
+from flashspec.decoding.batch import BatchEngine, BatchInfo, BatchState, Member, begin, join, leave, step
 from flashspec.decoding.commit import Output, finish, show
 from flashspec.decoding.drafting import DraftLost
 from flashspec.decoding.loop import Tally, check_request
+from flashspec.decoding.metrics import Load, Metrics
 from flashspec.decoding.request import ArmStats, Chunk, Request, Result
 from flashspec.decoding.state import Info
 from flashspec.errors import ContractError, FlashSpecError
@@ -27,9 +28,12 @@ class Account:
     plain: float = 0.0
     """Seconds that its tokens after the first step would have taken without any drafts, in batches as large."""
 
-    def add(self, info: Info, plain_step: float) -> Account:
-        """The account after one more step, of which one without drafts takes ``plain_step`` seconds."""
-        more = plain_step * info.kept if self.tally.steps else 0.0
+    def add(self, info: Info, plain_step: float, waited: float = 0.0) -> Account:
+        """The account after one more step, of which one without drafts takes ``plain_step`` seconds.
+
+        ``waited`` is what the prompts of neighbours took in it, which plain decoding would have read as well.
+        """
+        more = plain_step * info.kept + waited if self.tally.steps else 0.0
         return Account(self.begun, self.tally.add(info), self.plain + more)
 
 
@@ -54,6 +58,9 @@ class Batch:
         self._next = 0
         self.results: dict[int, Result] = {}
         """By key, when a request has ended; an aborted one has what it had got so far."""
+        self.metrics = Metrics()
+        """Sums over all requests so far."""
+        self._load = Load()
         self.errors: dict[int, FlashSpecError] = {}
         """By key: why a request could not go on. Its partial result is in ``results``."""
 
@@ -86,10 +93,11 @@ class Batch:
         """
         member = next((m for m in self._state.members if m.key == key), None)
         if member is not None:
-            self._end(member)
+            self._end(member, aborted=True)
         elif key in self._waiting:
             self._waiting.pop(key)
             self.results[key] = self._result(Output(), self._account())
+            self.metrics = self.metrics.end("abort")
         else:
             raise ContractError(f"key {key} is neither waiting nor running; allowed: {[*self.waiting, *self.running]}")
         return self.results[key]
@@ -107,15 +115,28 @@ class Batch:
         chunks += [chunk for m in self._state.members if not m.running for chunk in self._end(m)]
         if not self._state.members:
             return chunks
-        plain = self._engine.cost.step(len(self._state.members), 1)
-        self._state, infos = step(self._engine, self._state)
-        for member, info in zip(self._state.members, infos, strict=True):
+        self._state, told = step(self._engine, self._state)
+        plain, waited = self._count(told)
+        for member, info in zip(self._state.members, told, strict=True):
             if info is not None:
                 warn_lost(info, self._accounts[member.key].tally, member.key)
-                self._accounts[member.key] = self._accounts[member.key].add(info, plain)
+                self._accounts[member.key] = self._accounts[member.key].add(info, plain, waited)
                 chunks.append((member.key, self._show(member, info)))
         chunks += [chunk for m in self._state.members if not m.running for chunk in self._end(m)]
         return chunks
+
+    def _count(self, told: BatchInfo) -> tuple[float, float]:
+        """Add a step to the sums; seconds that one without drafts takes now, and what prompts took in this one."""
+        size, one = len(told.members), self._engine.cost.step(len(told.members), 1)
+        first = any(not self._accounts[m.key].tally.steps for m in self._state.members)
+        if not first:
+            self._load = self._load.add(told.seconds, told.expected)
+        plain = one * self._load.factor
+        waited = max(0.0, told.seconds - told.expected * self._load.factor) if first else 0.0
+        infos = [info for info in told if info is not None]
+        baseline = waited + plain * sum(info.kept for info in infos) / size
+        self.metrics = self.metrics.step(infos, told.seconds, baseline, told.phases)
+        return plain, waited
 
     def _admit(self, key: int) -> None:
         self._state = join(self._engine, self._state, key, *self._waiting[key])
@@ -134,13 +155,16 @@ class Batch:
         self._state = BatchState(self._state.cache, members)
         return Chunk(text, info.tokens)
 
-    def _end(self, member: Member) -> list[tuple[int, Chunk]]:
+    def _end(self, member: Member, *, aborted: bool = False) -> list[tuple[int, Chunk]]:
         """Let a request go and keep its result; the last of its text, if there is some."""
         self._state = leave(self._engine, self._state, member.key)
         output, text = show(finish(member.state.output, self._engine.one.decode), member.request)
         if member.error is not None:
             self.errors[member.key] = member.error
-        self.results[member.key] = self._result(output, self._accounts.pop(member.key))
+        result = self._result(output, self._accounts.pop(member.key))
+        self.results[member.key] = result
+        reason = "abort" if aborted else "error" if member.error is not None else result.finish_reason
+        self.metrics = self.metrics.end(reason, result.stats.lost)
         return [(member.key, Chunk(text, ()))] if text else []
 
     def _result(self, output: Output, account: Account) -> Result:

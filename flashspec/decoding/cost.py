@@ -15,6 +15,7 @@ import numpy as np
 
 from flashspec.contract import Backend, OneHot, Padded, Sampling, Stream
 from flashspec.decoding.lm import CausalLM
+from flashspec.drafts.follower import Follower
 from flashspec.drafts.protocol import Drafter
 from flashspec.errors import ContractError
 from flashspec.selectors.types import Arms
@@ -57,11 +58,10 @@ class CostTable:
 
     def of(self, arms: Arms) -> np.ndarray:
         """Seconds per step of every arm, ``[M]``."""
-        seconds = [
-            self.width(int(g) + 1) + int(g) * self.draft.get(arms.drafts[int(d)], 0.0)
-            for d, g in zip(arms.draft, arms.length, strict=True)
-        ]
-        return np.array(seconds)
+        widths = sorted(self.target)
+        target = np.interp(arms.length + 1, widths, [self.target[w] for w in widths])
+        draft = np.array([self.draft.get(name, 0.0) for name in arms.drafts])
+        return np.asarray(target + arms.length * draft[arms.draft])
 
 
 def measure(
@@ -95,7 +95,7 @@ def measure(
                 break
             cache, seconds = _target_step(lm, backend, cache, width, clock)
             times[width].append(seconds)
-    draft = {d.name: 0.0 if d.free else _draft_token(d, filler, clock) for d in drafters}
+    draft = {d.name: 0.0 if d.free else _draft_token(lm, d, filler, clock) for d in drafters}
     return CostTable({w: min(t) for w, t in times.items()}, draft, _spread(times))
 
 
@@ -121,11 +121,15 @@ def _target_step(lm: CausalLM, backend: Backend, cache: object, width: int, cloc
     return lm.rollback(cache, width), seconds
 
 
-def _draft_token(drafter: Drafter, filler: Sequence[int], clock: Clock, repeats: int = 3) -> float:
+def _draft_token(lm: CausalLM, drafter: Drafter, filler: Sequence[int], clock: Clock, repeats: int = 3) -> float:
     """Seconds per token of proposals of the largest length."""
-    state = drafter.start(filler)
+    state, cache, unread = drafter.start(filler), lm.start(), list(filler)
     times = []
     for repeat in range(repeats + 1):
+        if isinstance(drafter, Follower) and unread[:-1]:
+            _, cache = lm.forward(cache, unread[:-1], 1)
+            cache, unread = lm.rollback(cache, 0), unread[-1:]
+            state = drafter.follow(state, cache)
         begin = clock()
         draft, state = drafter.propose(
             state, max(drafter.lengths), Sampling.of(1, temperature=0.7), Stream.of([0], [repeat])
@@ -134,4 +138,5 @@ def _draft_token(drafter: Drafter, filler: Sequence[int], clock: Clock, repeats:
         if repeat and draft.tokens:
             times.append(seconds / len(draft.tokens))
         state = drafter.extend(state, [1])
+        unread.append(1)
     return min(times, default=0.0)

@@ -63,8 +63,7 @@ def _timed(engine: Engine, state: State, offer: Offer, judged: Judged) -> State:
 
 def _best(arms: Arms, scores: np.ndarray) -> dict[str, float]:
     """By draft, its largest score; drafts without an active arm are left out."""
-    top = np.full(len(arms.drafts), -np.inf)
-    np.maximum.at(top, arms.draft, scores)
+    top = np.maximum.reduceat(scores, np.searchsorted(arms.draft, arms.pool.index))  # arms stand by draft
     return {name: score for name, score in zip(arms.drafts, top.tolist(), strict=True) if score > -np.inf}
 
 
@@ -96,8 +95,8 @@ def learn(engine: Engine, state: State, offer: Offer, judged: Judged, kept: int,
         tokens=emitted,
         seconds=seconds,
         status=judged.status,
-        context=tuple(int(c) for c in offer.context),
-        scores=tuple(float(x) for x in offer.chosen.scores),
+        context=tuple(offer.context.tolist()),
+        scores=tuple(offer.chosen.scores.tolist()),
         selector_seconds=offer.selector_seconds + engine.clock() - begin,
         shadow_seconds=scored.seconds,
         best=_best(engine.arms, offer.chosen.scores),

@@ -11,12 +11,13 @@ import numpy as np
 
 from flashspec.decoding.commit import Output, finish, show
 from flashspec.decoding.drafting import DraftLost
+from flashspec.decoding.metrics import Metrics, add_runs
 from flashspec.decoding.recorder import Recorder, heading
 from flashspec.decoding.request import ArmStats, Chunk, Request, Result, Stats
 from flashspec.decoding.settings import check_ids
-from flashspec.decoding.shared import Shared
+from flashspec.decoding.shared import Shared, fitted
 from flashspec.decoding.state import Engine, Info
-from flashspec.decoding.step import start, step
+from flashspec.decoding.step import changed, start, step
 from flashspec.errors import ContractError
 
 ENOUGH_PLAIN = 5
@@ -41,6 +42,8 @@ class Tally:
     selector: float = 0.0
     """Seconds of choosing and learning."""
     lost: Mapping[str, str] = attrs.field(factory=dict)
+    runs: tuple[int, ...] = ()
+    """Steps with a draft by the number of accepted tokens."""
 
     def add(self, info: Info) -> Tally:
         """The counts with one more step."""
@@ -61,17 +64,22 @@ class Tally:
             (*self.plain, info.seconds) if self.steps and not info.offered else self.plain,
             self.selector + info.selector_seconds,
             info.lost,
+            add_runs(self.runs, [info]),
         )
 
-    def plain_tokens_per_second(self, engine: Engine) -> float | None:
-        """The same tokens one a step: this request's prefill, then its own steps without a draft or the table's."""
+    def plain_tokens_per_second(self, fallback: float) -> float | None:
+        """The same tokens one a step: this request's prefill, then its own steps without a draft or ``fallback``."""
         if not self.emitted:
             return None
         own = float(np.median(self.plain)) if len(self.plain) >= ENOUGH_PLAIN else 0.0
-        return self.emitted / (self.prefill + (self.emitted - 1) * (own or float(engine.cost[0])))
+        return self.emitted / (self.prefill + (self.emitted - 1) * (own or fallback))
 
-    def stats(self, engine: Engine, seconds: float) -> Stats:
-        """The statistics of a request that took ``seconds`` so far."""
+    def stats(self, engine: Engine, seconds: float, plain_step: float | None = None) -> Stats:
+        """The statistics of a request that took ``seconds`` so far.
+
+        ``plain_step`` is what a step without a draft takes; None: what the engine's costs say.
+        """
+        fallback = float(engine.cost[0]) if plain_step is None else plain_step
         return Stats(
             steps=self.steps,
             drafted=self.drafted,
@@ -80,9 +88,10 @@ class Tally:
             seconds=seconds,
             prefill_seconds=self.prefill,
             arms=self.arms,
-            plain_tokens_per_second=self.plain_tokens_per_second(engine),
+            plain_tokens_per_second=self.plain_tokens_per_second(fallback),
             selector_seconds=self.selector,
             lost=self.lost,
+            runs=self.runs,
         )
 
 
@@ -134,6 +143,8 @@ class Generation:
         self._recorder = None if trace is None else Recorder.start(engine, request)
         self._tally = Tally({name: ArmStats() for name in engine.arms.drafts})
         self._chunks = self._run()
+        self.metrics = Metrics()
+        """Sums over the steps so far."""
         self.last: Info | None = None
         self.result: Result | None = None
 
@@ -151,6 +162,20 @@ class Generation:
         """What decodes it."""
         return self._engine
 
+    def change(self, engine: Engine) -> None:
+        """Go on with other drafts from the next step on (see ``step.changed``).
+
+        Raises:
+            ContractError: another target; a selector whose state cannot be carried; a request that is traced, whose
+                places are those of the drafts that it began with.
+        """
+        if self._trace is not None:
+            raise ContractError("a traced request cannot change its drafts; trace a new one, or leave the trace")
+        self._state = changed(self._engine, engine, attrs.evolve(self._state, selector=self._shared.state))
+        self._engine, self._shared.state = engine, self._state.selector
+        arms = {name: ArmStats() for name in engine.arms.drafts}
+        self._tally = attrs.evolve(self._tally, arms={**arms, **self._tally.arms})
+
     @property
     def partial(self) -> Result:
         """What there is so far; its ``finish_reason`` is "length" while the request still runs."""
@@ -162,16 +187,18 @@ class Generation:
         output = finish(self._state.output, self._engine.decode)
         output, text = show(output, self._request)
         self.result = self._result(output)
+        self.metrics = self.metrics.end(self.result.finish_reason, self.result.stats.lost)
         if text:
             yield Chunk(text, ())
 
     def _advance(self) -> Chunk:
-        before = attrs.evolve(self._state, selector=self._shared.state)
+        before = attrs.evolve(self._state, selector=fitted(self._engine, self._shared.state))
         self._state, info = step(self._engine, self._request, before)
         self._shared.state = self._state.selector
         for name in set(info.lost) - set(self._tally.lost):
             told = f"draft {name} failed ({info.lost[name]}); the request goes on without it"
             warnings.warn(told, DraftLost, stacklevel=3)
+        self._count(info)
         self._tally, self.last = self._tally.add(info), info
         if self._trace is not None and self._recorder is not None:
             first = {} if self._state.step > 1 else {"request": heading(self._engine, self._request)}
@@ -181,8 +208,19 @@ class Generation:
         self._state = attrs.evolve(self._state, output=output)
         return Chunk(text, info.tokens)
 
+    def _plain_step(self) -> float:
+        """Seconds of a step without a draft, under the load of the moment where that is followed."""
+        timings = self._state.timings
+        return float(self._engine.cost[0]) if timings is None else timings.plain
+
+    def _count(self, info: Info) -> None:
+        """Add a step to the sums; the first one reads the prompt, as plain decoding does."""
+        one = self._plain_step()
+        plain = info.kept * one if self._tally.steps else info.seconds + max(0, info.kept - 1) * one
+        self.metrics = self.metrics.step([info], info.seconds, plain, info.phases)
+
     def _result(self, output: Output) -> Result:
-        stats = self._tally.stats(self._engine, self._engine.clock() - self._begin)
+        stats = self._tally.stats(self._engine, self._engine.clock() - self._begin, self._plain_step())
         reason = output.finish_reason or "length"
         return Result(output.token_ids, output.text, reason, stats, output.origins, output.logprobs)
 

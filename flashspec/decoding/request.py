@@ -183,6 +183,14 @@ class Stats:
     """Of choosing and learning, in all steps."""
     lost: Mapping[str, str] = attrs.field(factory=dict)
     """Drafts that failed and were left out from then on, with the reason."""
+    runs: tuple[int, ...] = ()
+    """Steps with a draft by the number of its tokens that were committed."""
+
+    @property
+    def speedup_estimate(self) -> float | None:
+        """``tokens_per_second`` over ``plain_tokens_per_second``: above 1 drafts paid; None where nothing is known."""
+        plain = self.plain_tokens_per_second
+        return self.tokens_per_second / plain if plain else None
 
     @property
     def tokens_per_second(self) -> float:

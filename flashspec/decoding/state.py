@@ -98,6 +98,8 @@ class Info:
     """By draft that could be played: the score of its best arm."""
     lost: Mapping[str, str] = attrs.field(factory=dict)
     """By draft that failed in this request so far: why."""
+    phases: Mapping[str, float] = attrs.field(factory=dict)
+    """Seconds by name of ``step.PHASES``; empty in a batch, whose phases are its own."""
 
     @property
     def drafted(self) -> int:

@@ -18,24 +18,35 @@ from flashspec.contract import OneHot, Padded, Proposal, Sampling, Status, Strea
 from flashspec.decoding import drafting, warmstart
 from flashspec.decoding.commit import commit
 from flashspec.decoding.drafting import Lost
+from flashspec.decoding.following import follow
 from flashspec.decoding.learning import learn
 from flashspec.decoding.processed import Asked, describe, process
 from flashspec.decoding.processing import begin, settle
 from flashspec.decoding.request import Request
+from flashspec.decoding.shared import fitted
 from flashspec.decoding.state import Engine, Info, Judged, Offer, State
 from flashspec.decoding.timings import Timings
+from flashspec.drafts.follower import Follower
 from flashspec.drafts.protocol import Draft
-from flashspec.errors import NumericalError
+from flashspec.errors import ContractError, NumericalError
 
+PHASES = ("draft", "verify", "commit", "learn")
+"""Of a step: choosing and drafting; the target's forward and the verdict; committing and rolling back; learning."""
 TARGET = "target"
 """The origin of tokens that no draft proposed."""
 
 
 def start(engine: Engine, request: Request, selector: Any = None) -> State:
-    """The state before the first step; ``selector`` is a state to go on from, or None."""
+    """The state before the first step; ``selector`` is a state to go on from, of any arms, or None.
+
+    Raises:
+        ContractError: a selector's state that cannot be carried to the engine's arms.
+    """
     prompt = request.prompt_ids
     if selector is None:
         selector = warmstart.init(engine.selector, engine.arms, engine.drafters, prompt if engine.warm else ())
+    else:
+        selector = fitted(engine, selector)
     return State(
         tokens=prompt,
         cache=engine.lm.start(),
@@ -43,6 +54,33 @@ def start(engine: Engine, request: Request, selector: Any = None) -> State:
         selector=selector,
         timings=None if engine.table is None else Timings(engine.table),
         settings=begin(request.active, prompt),
+    )
+
+
+def changed(before: Engine, after: Engine, state: State) -> State:
+    """The state of a running request for an engine with other drafts on the same target.
+
+    Drafters that both have go on, a new one reads the text so far, and what the selector knows of the arms that
+    stay is carried over. Steps that wait to be scored and times measured so far are dropped.
+
+    Raises:
+        ContractError: another target; a new drafter that reads the target's hidden states, which it missed; a
+            selector's state that cannot be carried.
+    """
+    if after.lm is not before.lm:
+        raise ContractError("the engine has another target; allowed: other drafts on the same one; start a new request")
+    known = {id(d): s for d, s in zip(before.drafters, state.drafts, strict=True)}
+    late = [d.name for d in after.drafters if isinstance(d, Follower) and id(d) not in known]
+    if late and state.step:
+        raise ContractError(f"draft {late[0]} reads the target's hidden states from the start; start a new request")
+    fresh = (known[id(d)] if id(d) in known else drafting.start((d,), state.tokens)[0] for d in after.drafters)
+    return attrs.evolve(
+        state,
+        drafts=tuple(fresh),
+        selector=fitted(after, state.selector),
+        unscored=(),
+        timings=None if after.table is None else Timings(after.table),
+        cost=None,
     )
 
 
@@ -179,4 +217,8 @@ def step(engine: Engine, request: Request, state: State) -> tuple[State, Info]:
     judged = attrs.evolve(judged, seconds=engine.clock() - ready)
     moved, kept = advance(engine, request, state, offer, judged)
     cache = engine.lm.rollback(cache, engine.lm.length(cache) - len(moved.tokens) + 1)
-    return learn(engine, attrs.evolve(moved, cache=cache), offer, judged, kept, engine.clock() - begin)
+    moved = attrs.evolve(moved, cache=cache, drafts=follow(engine.drafters, moved.drafts, cache))
+    done = engine.clock()
+    moved, info = learn(engine, moved, offer, judged, kept, done - begin)
+    phases = (ready - begin, judged.seconds or 0.0, done - ready - (judged.seconds or 0.0), engine.clock() - done)
+    return moved, attrs.evolve(info, phases=dict(zip(PHASES, phases, strict=True)))

@@ -63,26 +63,34 @@ class Timings:
             ContractError: a time that is not a finite number of seconds above zero; it is named.
         """
         check_seconds(target, f"a target step of width {width}")
-        ratio = target / self.table.width(width)
-        grown = attrs.evolve(self, pace=(*self.pace, ratio)[-KEPT:])
-        grown = grown._shaped(width, ratio) if width in self.table.target else grown
-        if not tokens or not self.table.draft.get(draft):
-            return grown
-        check_seconds(drafting, f"draft {draft}")
-        return grown._shaped(draft, drafting / tokens / self.table.draft[draft])
+        measured = self.table.target.get(width)
+        ratio = target / (self.table.width(width) if measured is None else measured)
+        grown = Timings(self.table, (*self.pace, ratio)[-KEPT:], self.shape)
+        ratios: dict[Key, float] = {} if measured is None else {width: ratio}
+        if tokens and self.table.draft.get(draft):
+            check_seconds(drafting, f"draft {draft}")
+            ratios[draft] = drafting / tokens / self.table.draft[draft]
+        return grown._shaped(ratios)
 
-    def _shaped(self, key: Key, ratio: float) -> Timings:
-        mine = (*self.shape.get(key, ()), ratio / self.load)[-KEPT:]
-        return attrs.evolve(self, shape={**self.shape, key: mine})
+    def _shaped(self, ratios: Mapping[Key, float]) -> Timings:
+        load = self.load
+        mine = {key: (*self.shape.get(key, ()), ratio / load)[-KEPT:] for key, ratio in ratios.items()}
+        return Timings(self.table, self.pace, {**self.shape, **mine})
 
-    def _factor(self, key: Key) -> float:
+    def _factor(self, key: Key, load: float) -> float:
         mine = self.shape.get(key, ())
-        return self.load * (median(mine) if len(mine) >= ENOUGH else 1.0)
+        return load * (median(mine) if len(mine) >= ENOUGH else 1.0)
+
+    @property
+    def plain(self) -> float:
+        """Seconds of a step without a draft now: ``fresh().width(1)``."""
+        return self.table.target[1] * self._factor(1, self.load)
 
     def fresh(self) -> CostTable:
         """The table as it is now."""
-        target = {width: seconds * self._factor(width) for width, seconds in self.table.target.items()}
-        draft = {name: seconds * self._factor(name) for name, seconds in self.table.draft.items()}
+        load = self.load
+        target = {width: seconds * self._factor(width, load) for width, seconds in self.table.target.items()}
+        draft = {name: seconds * self._factor(name, load) for name, seconds in self.table.draft.items()}
         return CostTable(target, draft, self.table.spread)
 
     def cost(self, arms: Arms) -> np.ndarray:

@@ -134,7 +134,7 @@ class BatchHF:
         out = self.one.model(
             input_ids=ids[None],
             position_ids=place[None],
-            attention_mask=self._no_mask(),
+            attention_mask=no_mask(self.windows, self.one.model.device),
             past_key_values=cache.past,
             use_cache=True,
             logits_to_keep=keep,
@@ -167,13 +167,6 @@ class BatchHF:
         packed = torch.from_numpy(np.concatenate(arrays).astype(np.int64)).to(self.one.model.device, non_blocking=True)
         return list(torch.split(packed, [len(a) for a in arrays]))
 
-    def _no_mask(self) -> Any:
-        """What keeps the model from making masks: the plan has them."""
-        none = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=self.one.model.device)
-        if len(set(self.windows)) < 2:
-            return none
-        return {"full_attention": none, "sliding_attention": none}
-
     def _plan(self, cache: BatchCache, widths: Sequence[int], ends: np.ndarray) -> Plan:
         pieces = [
             Piece(slot, int(end) - width, width, start)
@@ -205,6 +198,14 @@ class BatchHF:
             source.append(piece.slot * width + own)
             target.append(piece.begin + own)
         return Block(slots, length, *self._upload(gather.ravel(), np.concatenate(source), np.concatenate(target)))
+
+
+def no_mask(windows: Sequence[int | None], device: torch.device) -> Any:
+    """What keeps a model from making masks: the plan has them."""
+    none = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=device)
+    if len(set(windows)) < 2:
+        return none
+    return {"full_attention": none, "sliding_attention": none}
 
 
 def check_attention(model: Any) -> None:

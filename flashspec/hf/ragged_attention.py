@@ -10,7 +10,7 @@ Heads that share keys are folded into the queries, ``[H_kv, groups * W, D]``, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -67,6 +67,13 @@ class Plan:
     """By window: a mask for each piece (None: causal from the start, or nothing to mask) and one for the block."""
 
 
+class Attends(Protocol):
+    """A plan that brings its own attention, such as that of ``hf.graph``."""
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
+        """``[1, R, H, D]`` for ``query [1, H, R, D]``."""
+
+
 def piece_mask(piece: Piece, window: int | None, groups: int, device: torch.device) -> Tensor | None:
     """``[groups * W, keys]`` bool for the keys that ``first_key`` leaves; None where no mask is needed."""
     if piece.width == 1 or (piece.start == 0 and (window is None or piece.width <= window)):
@@ -87,8 +94,8 @@ def first_key(piece: Piece, window: int | None) -> int:
     return 0 if window is None else max(0, piece.start - window + 1)
 
 
-def _fold(query: Tensor, heads: int) -> Tensor:
-    """``[B, H, W, D]`` to ``[B, heads, groups * W, D]``."""
+def fold(query: Tensor, heads: int) -> Tensor:
+    """Queries of heads that share keys, side by side: ``[B, H, W, D]`` to ``[B, heads, groups * W, D]``."""
     return query.reshape(query.shape[0], heads, -1, query.shape[3])
 
 
@@ -108,7 +115,7 @@ def _piece(
     if mask is None and piece.width > 1:
         whole: Tensor = scaled_dot_product_attention(own, k, v, is_causal=True, scale=scale, enable_gqa=True)
         return whole
-    out = scaled_dot_product_attention(_fold(own, k.shape[1]), k, v, attn_mask=mask, scale=scale)
+    out = scaled_dot_product_attention(fold(own, k.shape[1]), k, v, attn_mask=mask, scale=scale)
     return out.reshape(*own.shape[:3], v.shape[3])
 
 
@@ -117,7 +124,7 @@ def _block(query: Tensor, keys: Tensor, values: Tensor, block: Block, mask: Tens
     heads, size = query.shape[1], query.shape[3]
     padded = query[0].index_select(1, block.gather).reshape(heads, block.slots, -1, size).transpose(0, 1)
     k, v = keys[: block.slots, :, : block.length], values[: block.slots, :, : block.length]
-    out = scaled_dot_product_attention(_fold(padded, k.shape[1]), k, v, attn_mask=mask, scale=scale)
+    out = scaled_dot_product_attention(fold(padded, k.shape[1]), k, v, attn_mask=mask, scale=scale)
     return out.reshape(block.slots, heads, -1, v.shape[3]).transpose(0, 1).reshape(heads, -1, v.shape[3])
 
 
@@ -129,7 +136,7 @@ def ragged_attention(
     attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
-    ragged: Plan | None = None,
+    ragged: Plan | Attends | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """``[1, R, H, D]`` for ``query [1, H, R, D]`` over the storage of a ``RaggedLayer``.
@@ -147,6 +154,8 @@ def ragged_attention(
         raise CapabilityError(
             f"{type(module).__name__} uses {', '.join(asked)}, which batches cannot; decode its requests one at a time"
         )
+    if not isinstance(ragged, Plan):
+        return ragged.attend(module.layer_idx, query, key, value, scaling), None
     window = ragged.windows[module.layer_idx]
     piece_masks, block_mask = ragged.masks[window]
     out = query.new_empty(*query.shape[:3], value.shape[3])

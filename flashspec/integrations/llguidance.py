@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from flashspec.decoding.processing.protocol import Words
-from flashspec.errors import ContractError
+from flashspec.errors import CapabilityError, ContractError
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -32,8 +32,10 @@ class LLGrammar:
         """A grammar over a fast Hugging Face tokenizer, or one that is an ``LLTokenizer`` already.
 
         Raises:
+            CapabilityError: llguidance is not installed.
             ContractError: not exactly one of the three kinds, or one that llguidance refuses, with its reason.
         """
+        require()
         from llguidance import LLMatcher, LLTokenizer
 
         kinds = {"regex": regex, "json_schema": json_schema, "lark": lark}
@@ -79,6 +81,20 @@ class LLGrammar:
     def is_end(self, state: LLMatcher) -> bool:
         """Whether the matcher accepts what it has read."""
         return bool(state.is_accepting())
+
+
+def require() -> None:
+    """Refuse before any work where llguidance is missing.
+
+    Raises:
+        CapabilityError: what to install.
+    """
+    try:
+        import llguidance  # noqa: F401  # only whether it is there
+    except ImportError as error:
+        raise CapabilityError(
+            f"grammars need the package llguidance ({error}); install FlashSpec with its grammar extra"
+        ) from error
 
 
 def _sound(matcher: LLMatcher) -> LLMatcher:

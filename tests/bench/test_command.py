@@ -33,6 +33,7 @@ def test_every_option_reaches_the_configuration() -> None:
     argv = (
         "--target t --draft ngram --draft early-exit:4 --draft-max 5 --selector ucb1 --backend numpy "
         "--systems plain speculation --kinds code chat --limit 2 --prompts p.jsonl --max-new-tokens 33 "
+        "--batch 1 4 --queue 3 --recalibrate "
         "--temperature 0.7 --eos stop --repeats 3 --seed 9 --dtype float32 --device cpu --threads 2"
     )
     config = _configure(*argv.split())
@@ -40,7 +41,7 @@ def test_every_option_reaches_the_configuration() -> None:
         target="t", draft=("ngram", "early-exit:4"), draft_max=5, selector="ucb1", backend="numpy",
         systems=("plain", "speculation"), kinds=("code", "chat"), limit=2, prompts="p.jsonl", max_new_tokens=33,
         temperature=0.7, eos="stop", repeats=3, seed=9, dtype="float32", device="cpu", threads=2,
-        command=f"flashspec bench decode {argv}",
+        batch=(1, 4), queue=3, recalibrate=True, command=f"flashspec bench decode {argv}",
     )  # fmt: skip
     assert config == expected
     unchanged = [o.name for o in decode.options() if getattr(config, o.name) == o.default]
@@ -55,6 +56,10 @@ def test_every_option_reaches_the_configuration() -> None:
         ({"systems": ("plain", "magic")}, "system is 'magic'; allowed: plain, speculation"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"repeats": 0}, "repeats is 0"),
+        ({"queue": 0}, "queue is 0"),
+        ({"batch": (4, 0)}, "batch is .4, 0.; allowed"),
+        ({"batch": (4, 4)}, "each once"),
+        ({"batch": (4,), "systems": ("plain",)}, "compares plain with speculation"),
         ({"limit": 0}, "limit is 0"),
         ({"threads": 0}, "threads is 0"),
         ({"draft_max": 0}, "draft_max is 0"),

@@ -136,3 +136,37 @@ def test_a_stopwatch_takes_the_prompt_for_no_step() -> None:
         watch.put(value)
     watch.end()
     assert (watch.steps, watch.first_tokens) == (2, 3)
+
+
+def test_batches_are_paired_rounds_with_the_tokens_of_batch_1(loaded: Any) -> None:
+    """Two rounds of two batches of 2: rows for both systems, the same greedy tokens, counts without a clock."""
+    from flashspec.bench import batch
+    from flashspec.hf.batch import batch_engine
+
+    own = [s for s in _build(loaded, Budget(30, 0.0, "ignore"), "plain", "speculation") if isinstance(s, Ours)]
+    prompts = [Prompt(i, "code", ("abcab" * (i + 2),)) for i in range(9)]
+    rounds = batch.measure(
+        own, prompts, 2, 2, 1, 0, time.perf_counter, lambda stage: None, lambda s, n: batch_engine(s.speculator, n)
+    )
+    assert [(r.system, r.number) for r in rounds] == [
+        ("plain", 0), ("speculation", 0), ("speculation", 1), ("plain", 1)
+    ]  # fmt: skip
+    alone = [own[0].answer(p, 0).token_ids for p in prompts[:8]]
+    for system in ("plain", "speculation"):
+        assert [t for r in rounds if r.system == system for t in r.tokens] == alone
+    plain, ours = batch.rows(rounds, own, "plain", {"target": "t"}, 2, prompts=8, greedy=True)
+    assert (plain["ratio"], plain["forwards"], plain["mean_width"], plain["mean_emitted_length"]) == (1.0, 120, 1, 1)
+    assert (ours["same_tokens"], ours["tokens"], ours["batch"]) == (1.0, 240, 2)
+    assert ours["forwards"] < 120
+    assert ours["mean_width"] > 1 < ours["mean_emitted_length"]
+    assert set(ours["phases"]) == {"draft", "verify", "commit", "learn"}
+    assert set(plain) == set(ours)
+
+
+def test_too_few_prompts_for_a_round_are_refused() -> None:
+    """Before anything is loaded for it."""
+    from flashspec.bench.batch import groups
+    from flashspec.errors import ContractError
+
+    with pytest.raises(ContractError, match="a round has 4 prompts, and there are 1"):
+        groups([PROMPT], 4)

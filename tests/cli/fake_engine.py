@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import numpy as np
 
+from flashspec import registry, selectors
 from flashspec.cli.wiring import Wiring
 from flashspec.decoding import ArmStats, Chunk, Request, Result, Stats
+from flashspec.decoding import Engine as DecodingEngine
+from flashspec.decoding.batch import BatchEngine
+from flashspec.decoding.batch_cost import BatchCost
+from flashspec.decoding.batch_lm import Separate
+from flashspec.decoding.batch_loop import Batch
 from flashspec.decoding.logprobs import TokenLogprobs
+from flashspec.decoding.metrics import Metrics
+from flashspec.decoding.processing import pack
+from flashspec.decoding.toy import TableLM
+from flashspec.drafts import NGram
+from flashspec.selectors.types import Arms
 
 TEXTS = ("Hello", " wörld", "", "!\n", "Bye")
+
+
+class OnlyB:
+    """The language of the one word "b"."""
+
+    def start(self) -> int:
+        """Nothing yet."""
+        return 0
+
+    def allowed(self, state: int) -> Any:
+        """The letter, once."""
+        return pack([98] if state == 0 else [], 128)
+
+    def advance(self, state: int, token: int) -> int:
+        """One more letter."""
+        return state + 1
+
+    def is_end(self, state: int) -> bool:
+        """After one."""
+        return state == 1
 
 
 class FakeGeneration:
@@ -21,6 +54,7 @@ class FakeGeneration:
     def __init__(self, world: Engine, request: Request, trace: Callable[[Mapping[str, Any]], None] | None) -> None:
         self._world, self._request, self._trace = world, request, trace
         self.result: Result | None = None
+        self.metrics = Metrics(runs=(1, 2), drafted=6, emitted=8, seconds=2.0, plain_seconds=3.0)
 
     def __iter__(self) -> Iterator[Chunk]:
         """The scripted chunks."""
@@ -52,6 +86,8 @@ class Engine:
     builds: list[tuple[tuple[str, ...], dict[str, Any]]] = attrs.Factory(list)
     requests: list[Request] = attrs.Factory(list)
     benches: list[list[str]] = attrs.Factory(list)
+    batches: list[tuple[int, bool]] = attrs.Factory(list)
+    grammars: list[dict[str, str]] = attrs.Factory(list)
 
     engine: Any = SimpleNamespace(backend=SimpleNamespace(name="numpy"), method="path")
 
@@ -87,6 +123,25 @@ class Engine:
         """The scripted generation."""
         return FakeGeneration(self, request, trace)
 
+    def batch(self, speculator: Any, largest: int, recalibrate: bool) -> Any:
+        """A real batch over a written-down model, one id a letter."""
+        self.batches.append((largest, recalibrate))
+        lm = TableLM.random(128, 5)
+        drafter = NGram(longest=2)
+        arms = Arms.of({drafter.name: drafter.lengths}, {drafter.name: 0})
+        one = DecodingEngine(
+            lm, (drafter,), registry.get_backend("numpy"), selectors.get("random"), arms, 1.0 + 0.01 * arms.length,
+            lambda ids: "".join("\n" if i % 5 == 4 else chr(97 + i % 26) for i in ids), time.perf_counter,
+            method="path",
+        )  # fmt: skip
+        cost = BatchCost({(b, w): 1.0 for b in sorted({1, largest}) for w in (1, 17)}, {})
+        return Batch(BatchEngine(one, Separate(lm, np.concatenate), cost))
+
+    def grammar(self, speculator: Any, **kinds: str) -> Any:
+        """A grammar that allows the letter b (id 98) alone, then the end."""
+        self.grammars.append(kinds)
+        return OnlyB()
+
     def generate(self, request: Request, trace: Any = None) -> Result:
         """Run it to its end."""
         generation = self.stream(request, trace)
@@ -102,7 +157,15 @@ class Engine:
 
     def wiring(self, **changes: Any) -> Wiring:
         """The command line's view of this fake."""
-        parts = {"load": self.load, "encode": self.encode, "build": self.build, "bench": self.bench, **changes}
+        parts = {
+            "batch": self.batch,
+            "grammar": self.grammar,
+            "load": self.load,
+            "encode": self.encode,
+            "build": self.build,
+            "bench": self.bench,
+            **changes,
+        }
         return Wiring(**parts)
 
 

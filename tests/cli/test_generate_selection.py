@@ -118,6 +118,13 @@ def test_a_selector_state_goes_on_from_command_to_command(go: Go, tmp_path: Path
         ("cut", "not JSON"),
         ("schema", "schema 99"),
         ("bytes", "cannot be used"),
+        ("dtype", "dtype float16; allowed: float64"),
+        ("objects", "dtype object; allowed: float64"),
+        ("nan", "numbers that are not finite"),
+        ("missing", "fields ["),
+        ("batched", "states of several requests"),
+        ("deep", "not JSON"),
+        ("empty", "not JSON"),
     ],
     ids=str,
 )
@@ -125,19 +132,47 @@ def test_a_state_of_something_else_is_refused_with_what_to_do(go: Go, tmp_path: 
     """Another selector, other drafts, a file cut short or of another version: exit 2, one line, the file untouched."""
     file = tmp_path / "state.json"
     go("--selector-state", str(file))
-    saved = file.read_bytes()
-    if change == "cut":
-        saved = saved[:100]
-    if change == "schema":
-        saved = saved.replace(b'"schema": 1', b'"schema": 99')
-    if change == "bytes":
-        saved = b"\xff\xfe"
+    saved = spoilt(file.read_text(), change)
     file.write_bytes(saved)
     ran = go("--selector-state", str(file), *(change if isinstance(change, tuple) else ()))
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert says in ran.err
     assert "name another file" in ran.err
     assert file.read_bytes() == saved
+
+
+def spoilt(text: str, change: Any) -> bytes:
+    """A saved state with something wrong in it; as it is where ``change`` is about the command."""
+    saved = json.loads(text)
+    weights = saved["arrays"]["log_weight"]
+    simple = {"cut": text[:100].encode(), "bytes": b"\xff\xfe", "deep": b"[" * 100_000, "empty": b""}
+    if change in simple:
+        return simple[change]
+    if change == "schema":
+        saved["schema"] = 99
+    elif change in ("dtype", "objects"):
+        weights["dtype"] = {"dtype": "float16", "objects": "object"}[change]
+    elif change == "nan":
+        weights["values"][0][0] = float("nan")
+    elif change == "missing":
+        del saved["arrays"]["mass"]
+    elif change == "batched":
+        saved["arrays"] = {k: {**x, "values": [x["values"]] * 2} for k, x in saved["arrays"].items()}
+    return json.dumps(saved).encode()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder in place of a file, and a folder that is read-only: exit 2, one line, nothing decoded."""
+    ran = go("--selector-state", str(tmp_path))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert f"--selector-state {tmp_path} is a folder; name a file in it" in ran.err
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    ran = go("--selector-state", str(tmp_path / "state.json"))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "its folder is read-only; name another file" in ran.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_not_there_is_refused_before_any_work(go: Go, tmp_path: Path) -> None:

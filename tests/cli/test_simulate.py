@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,6 +171,22 @@ def test_without_matplotlib_the_extra_is_named(run: Run, monkeypatch: pytest.Mon
     ran = run("simulate", "--plot", str(tmp_path / "a.png"), "--seeds", "1000000")
     assert ran.code == 1
     assert "plot extra" in ran.err
+
+
+def test_ctrl_c_ends_a_simulation_quietly(tmp_path: Path) -> None:
+    """Exit 130, nothing on the screen, no report: a real signal to a real process in the middle of the work."""
+    report = tmp_path / "report.json"
+    words = ("simulate", "--env", "speculation", "--selector", "cht", "--seeds", "1000", "--json", str(report))
+    begun = "import sys, flashspec.bench.select as s; real = s.simulation; import flashspec.cli.simulate as c; "
+    begun += "c.simulation = lambda *a: (print('begun', flush=True), real(*a))[1]; from flashspec.cli import main; "
+    code = f"{begun}sys.exit(main({list(words)!r}))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"begun\n"
+        job.send_signal(signal.SIGINT)
+        out, err = job.communicate(timeout=60)
+    assert (job.returncode, out, err) == (130, b"", b"")
+    assert not report.exists()
 
 
 def test_replay_reports_every_trace_and_selector(run: Run) -> None:

@@ -308,3 +308,24 @@ def test_the_selectors_own_time_is_told_apart(build: Build) -> None:
     assert stats.selector_seconds == 7.0 * stats.steps
     assert stats.seconds == stats.selector_seconds
     assert sum(arm.emitted for arm in stats.arms.values()) <= stats.emitted
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize("table", [True, False])
+def test_a_broken_clock_is_refused_by_name(build: Build, bad: float, table: bool) -> None:
+    """NaN, infinite and backward times, with and without fresh costs: an error that names them, never a wrong cost."""
+    engine = build(TARGET, ["suffix"], "cht")
+    engine = uneven(engine) if table else engine
+    ticks = itertools.count()
+    broken = attrs.evolve(engine, clock=lambda: bad * n if (n := next(ticks)) > 20 else float(n))
+    with pytest.raises(ContractError, match=r"seconds is (nan|inf|-)|the time of .* is (nan|inf|-)"):
+        generate(broken, ask())
+
+
+@pytest.mark.parametrize("name", ["cht", "hazard_ts", "adaptive_ts", "exp3s", "hf_heuristic:suffix", "mixture"])
+def test_one_arm_beside_none_is_enough(build: Build, name: str) -> None:
+    """The smallest pool: one draft of one length, and the text of plain decoding."""
+    base = build(TARGET, [], "random")
+    engine = pooled(attrs.evolve(base, selector=selectors.from_spec(name)), Suffix(lengths=(1,)))
+    assert len(engine.arms) == 2
+    assert generate(engine, ask()).token_ids == generate(base, ask()).token_ids

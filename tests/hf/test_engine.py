@@ -143,7 +143,7 @@ def test_a_seed_has_one_text_whatever_copies_were_drafted(tiny: Make, backend: s
 @pytest.mark.parametrize(
     ("drafts", "options", "error", "words"),
     [
-        (["ngrm"], {}, UnknownName, "known: early-exit, model, module:attr, ngram, suffix"),
+        (["ngrm"], {}, UnknownName, "known: composite, early-exit, head, model, module:attr, ngram, suffix"),
         (["suffix"], {"selector": "best"}, UnknownName, "known: .*cht"),
         (["suffix"], {"backend": "jax"}, UnknownName, "known: .*numpy"),
         (["suffix", "suffix"], {}, ContractError, "named twice"),
