@@ -8,7 +8,8 @@ from pathlib import Path
 
 from flashspec.decoding.batch import BatchEngine
 from flashspec.decoding.batch_cost import BatchCost, measure_batch
-from flashspec.errors import ContractError
+from flashspec.decoding.following import taps_of
+from flashspec.errors import CapabilityError, ContractError
 from flashspec.hf.batch_lm import BatchHF
 from flashspec.hf.calibrate import QUIET, cost_table, keep, key_of
 from flashspec.hf.presets import cache_folder
@@ -44,6 +45,8 @@ def batch_engine(
         allowed = "at least 1" if room is None else f"1 to {room[0]}, the requests that there is room for"
         raise ContractError(f"largest is {largest}; allowed: {allowed}")
     one = speculator.engine
+    if taps_of(one.drafters):
+        raise CapabilityError("drafts that read the target's hidden states serve one request at a time; leave them out")
     lm = BatchHF.of(speculator.target.model, one.backend, room)
     return BatchEngine(one, lm, _cost(speculator, lm, largest, recalibrate), plan_for)
 

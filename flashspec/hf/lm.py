@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -22,6 +22,11 @@ class HFCache:
     length: int = 0
     before: HFCache | None = None
     """The cache before the newest forward, kept for models with windows, which forget what they dropped."""
+    first: int = 0
+    """Tokens that were there before the newest forward."""
+    hidden: Mapping[int, torch.Tensor] = attrs.field(factory=dict)
+    """What the newest forward found, by tap: ``[1, n, H]`` for the ``n`` tokens from ``first`` on; those that a
+    rollback dropped are still among them."""
 
 
 @attrs.frozen(eq=False)
@@ -36,6 +41,8 @@ class HFCausalLM:
     """Device type of the logits."""
     convert: Callable[[torch.Tensor], Array] | None = None
     """From logits to arrays of a backend that does not take torch tensors."""
+    taps: tuple[int, ...] = ()
+    """Hidden states that the cache keeps for drafts that read them (see ``drafts.follower``)."""
 
     @classmethod
     def of(cls, model: Any, backend: Backend) -> HFCausalLM:
@@ -101,23 +108,27 @@ class HFCausalLM:
             raise ContractError(f"{rows} rows of {len(tokens)} tokens were asked for; allowed: 1 to {len(tokens)}")
         held, before = self._grown(cache)
         ids = torch.tensor([list(tokens)], dtype=torch.long, device=self.model.device)
-        out = self.model(input_ids=ids, past_key_values=held, use_cache=True, logits_to_keep=rows, return_dict=True)
+        wanted = {"output_hidden_states": True} if self.taps else {}
+        out = self.model(
+            input_ids=ids, past_key_values=held, use_cache=True, logits_to_keep=rows, return_dict=True, **wanted
+        )
         past = out.past_key_values
         if cache.length == 0:
             check_croppable(self.model, past)
         logits = out.logits if self.convert is None else self.convert(out.logits)
-        return logits, HFCache(past, cache.length + len(tokens), before)
+        hidden = {tap: out.hidden_states[tap] for tap in self.taps}
+        return logits, HFCache(past, cache.length + len(tokens), before, cache.length, hidden)
 
     @torch.inference_mode()
     def rollback(self, cache: HFCache, drop: int) -> HFCache:
         """The cache without its newest ``drop`` tokens; ``drop = 0`` lets windows shrink."""
         if not 0 <= drop <= cache.length:
             raise ContractError(f"cannot drop {drop} of {cache.length} cached tokens")
-        wanted = cache.length - drop
+        wanted, newest = cache.length - drop, cache
         while cache.before is not None and cache.before.length >= wanted:
             cache = cache.before
         cache.past.crop(wanted - cache.length)
-        return HFCache(cache.past, wanted)
+        return HFCache(cache.past, wanted, None, newest.first, newest.hidden)
 
     def synchronize(self) -> None:
         """Wait for a GPU to finish, so that a clock can be read."""

@@ -11,6 +11,7 @@ import attrs
 from flashspec import registry, selectors
 from flashspec.contract import Backend
 from flashspec.decoding import Engine, Generation, Request, Result
+from flashspec.decoding.following import taps_of
 from flashspec.decoding.loop import Trace, generate
 from flashspec.decoding.method import AUTO, method_of
 from flashspec.decoding.shadow import EVERY, check_every, tier
@@ -88,6 +89,7 @@ class Speculator:
         check_backend(verifier, target)
         lm = HFCausalLM.of(target.model, verifier)
         drafters = pool(PoolContext(target, lm, verifier, draft_max), drafts)
+        lm = attrs.evolve(lm, taps=taps_of(drafters))
         table = cost_table(target, lm, verifier, drafters, again=recalibrate)
         arms = Arms.of({d.name: d.lengths for d in drafters}, {d.name: tier(d, shadow) for d in drafters})
         engine = Engine(

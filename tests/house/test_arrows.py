@@ -16,7 +16,7 @@ BACKENDS = frozenset({"flashspec_numpy", "flashspec_torch", "flashspec_triton"})
 OURS = BACKENDS | {"flashspec", "flashspec_spec", "flashspec_conformance"}
 BORDER = frozenset({"flashspec.contract", "flashspec.errors", "flashspec.checks", "flashspec.rng"})
 BASIS = BORDER | {"flashspec.registry"}
-OUTER = ("flashspec.hf", "flashspec.cli", "flashspec.bench", "flashspec.integrations")
+OUTER = ("flashspec.hf", "flashspec.cli", "flashspec.bench", "flashspec.integrations", "flashspec.training")
 
 
 @attrs.frozen
@@ -44,10 +44,12 @@ ROOMS = (
     Room("flashspec/selectors", CORE | {"flashspec.selectors"}, inside_functions={"safetensors"}),
     Room("flashspec/drafts", CORE | {"flashspec.drafts", "flashspec.decoding", "flashspec.selectors"}),
     Room("flashspec/decoding", CORE | {"flashspec.drafts", "flashspec.decoding", "flashspec.selectors"}),
+    Room("flashspec/hf/graph", HF | CORE | {"flashspec", "triton"}, refused=("flashspec.cli",)),
     Room("flashspec/hf", HF | CORE | {"flashspec"}, inside_functions=EXTRAS, refused=("flashspec.cli",)),
+    Room("flashspec/training", HF | CORE | {"flashspec"}, inside_functions=EXTRAS, refused=("flashspec.cli",)),
     Room("flashspec/bench/peers", CORE | {"flashspec", "torch"}, inside_functions=EXTRAS | {"vllm", "flashinfer"}),
     Room("flashspec/bench", CORE | {"flashspec"}, inside_functions=EXTRAS),
-    Room("flashspec/integrations", CORE | {"flashspec"}, inside_functions={"llguidance"}),
+    Room("flashspec/integrations", CORE | {"flashspec"}, inside_functions={"llguidance", "prometheus_client"}),
     Room("flashspec/cli", CORE | {"flashspec"}, inside_functions=EXTRAS),
     Room("flashspec/__main__", {"flashspec.cli"}),
     Room("flashspec", CORE | {"flashspec"}, refused=OUTER),

@@ -28,6 +28,7 @@ COMMANDS = {
     ("flashspec", "simulate"),
     ("flashspec", "replay"),
     ("flashspec", "bench", "decode"),
+    ("flashspec", "train-draft"),
     ("flashspec_conformance", "run"),
     ("flashspec_conformance", "mutants"),
     ("flashspec_conformance", "clauses"),

@@ -1,0 +1,1 @@
+"""Training drafts for a target on its own text: ``flashspec train-draft``."""
