@@ -18,8 +18,8 @@ class Shared:
     reads only the past; but a sampled text then depends on the requests before it, where drafts decide which
     of the lawful texts comes out. Not for requests in several threads at once.
 
-    A request with other drafts carries it over to its own (see :func:`fitted`): what was known of drafts that it
-    does not have is lost then.
+    A request with other drafts carries it over to its own (see :func:`flashspec.decoding.shared.fitted`):
+    what was known of drafts that it does not have is lost then.
     """
 
     state: Any = None
