@@ -177,14 +177,19 @@ def test_ctrl_c_ends_a_simulation_quietly(tmp_path: Path) -> None:
     """Exit 130, nothing on the screen, no report: a real signal to a real process in the middle of the work."""
     report = tmp_path / "report.json"
     words = ("simulate", "--env", "speculation", "--selector", "cht", "--seeds", "1000", "--json", str(report))
-    begun = "import sys, flashspec.bench.select as s; real = s.simulation; import flashspec.cli.simulate as c; "
+    # A shell's background jobs ignore SIGINT, and so would their children.
+    begun = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    begun += "import sys, flashspec.bench.select as s; real = s.simulation; import flashspec.cli.simulate as c; "
     begun += "c.simulation = lambda *a: (print('begun', flush=True), real(*a))[1]; from flashspec.cli import main; "
     code = f"{begun}sys.exit(main({list(words)!r}))"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == b"begun\n"
         job.send_signal(signal.SIGINT)
-        out, err = job.communicate(timeout=60)
+        try:
+            out, err = job.communicate(timeout=60)
+        finally:
+            job.kill()
     assert (job.returncode, out, err) == (130, b"", b"")
     assert not report.exists()
 
