@@ -6,6 +6,7 @@ import json
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +134,12 @@ class Lines:
 
     names: Mapping[int, str]
     held: dict[int, str] = attrs.field(factory=dict)
+    taken: Counter[int] = attrs.field(factory=Counter)
+    """By request, characters that were pushed."""
 
     def push(self, key: int, text: str) -> None:
         """Print the lines that are whole by now."""
+        self.taken[key] += len(text)
         *whole, rest = (self.held.get(key, "") + text).split("\n")
         self.held[key] = rest
         for line in whole:
@@ -162,8 +166,9 @@ def decode_all(
         for key, chunk in batch:
             if show == "lines":
                 lines.push(key, chunk.text)
-            for done in [k for k in lines.held if k in batch.results]:
-                lines.end(done)
+            # A request's result is there before the last of its chunks has come out.
+            if key in batch.results and lines.taken[key] == len(batch.results[key].text):
+                lines.end(key)
     finally:
         for key in keys:
             if show == "end" and key in batch.results:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 pytest.importorskip("cyclopts", reason="the packages of the command line are not installed")
+
+from flashspec.cli.many import decode_all  # needs the package asked for just above
 
 if TYPE_CHECKING:
     from tests.cli.fake_engine import Engine, Run
@@ -29,6 +33,27 @@ def test_lines_of_several_prompts_are_told_apart(run: Run, engine: Engine) -> No
             assert "\n".join(own) == text.removesuffix("\n")
             assert len(own) > 1
         assert len(lines) == sum(len(text.splitlines()) for text in texts.values())
+
+
+def test_text_that_comes_after_the_result_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was held back for a stop string comes last, when the result is there already, even behind another's."""
+    results = {0: SimpleNamespace(text="a b c\nd"), 1: SimpleNamespace(text="e")}
+    chunks = [(0, "a b"), (1, "e"), (0, " c\nd")]
+
+    class Batch:
+        errors: ClassVar[dict[int, Exception]] = {}
+        results: ClassVar[dict[int, Any]] = {}
+
+        def submit(self, request: Any) -> int:
+            return int(request)
+
+        def __iter__(self) -> Iterator[tuple[int, Any]]:
+            self.results.update(results)
+            yield from ((key, SimpleNamespace(text=text)) for key, text in chunks)
+
+    requests: Any = [0, 1]
+    decode_all(Batch(), requests, ["x", "y"], "lines")
+    assert capsys.readouterr().out == "[y] e\n[x] a b c\n[x] d\n"
 
 
 def test_each_line_of_a_file_has_settings_of_its_own(run: Run, engine: Engine, tmp_path: Path) -> None:
