@@ -8,16 +8,26 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
 from flashspec.bench import decode, hazards, select, synthetic, table, verify, verify_plot, verify_table
 from flashspec.errors import ContractError, FlashSpecError, UnknownName
+from flashspec.options import options
 
+C = TypeVar("C")
 STANDARD_OUTPUT = "-"
 INTEGERS = ("batch", "draft_max", "queue", "limit", "max_new_tokens", "repeats", "seed", "seeds", "threads")
 LISTS = ("batch", "draft", "systems", "kinds")
+BENCHES: Mapping[str, Any] = {
+    "decode": decode,
+    "verify": verify,
+    "hazards": hazards,
+    "select": select,
+    "synthetic": synthetic,
+}
+"""Modules with a ``Config`` and a ``run``, by command."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="flashspec.bench", description="Benchmarks of FlashSpec.", allow_abbrev=False)
     commands = top.add_subparsers(dest="bench", required=True)
     sub = commands.add_parser("decode", help="speculation against plain decoding", allow_abbrev=False)
-    for option in decode.options():
+    for option in options(decode.Config):
         flag = "--" + option.name.replace("_", "-")
         text = option.help.replace("%", "%%")
         if option.name == "draft":
@@ -39,12 +49,7 @@ def parser() -> argparse.ArgumentParser:
             kind = int if option.name in INTEGERS else float if option.name == "temperature" else str
             sub.add_argument(flag, type=kind, default=option.default, help=f"{text} (default: {option.default})")
     other = commands.add_parser("verify", help="one call of verify against reading its logits", allow_abbrev=False)
-    for name, default, text in verify.options():
-        shape: dict[str, Any] = {"type": type(default), "default": default}
-        if isinstance(default, tuple):
-            shape = {"type": type(default[0]), "nargs": "+", "default": default}
-        shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
-        other.add_argument("--" + name.replace("_", "-"), help=f"{text} (default: {shown})", **shape)
+    _add_plain(other, verify.Config)
     other.add_argument("--plot", metavar="FILE", help="draw the report (.svg, .png, .pdf); needs matplotlib")
     third = commands.add_parser("hazards", help="how often lookup drafts are right", allow_abbrev=False)
     for field in attrs.fields(hazards.Config):
@@ -58,9 +63,7 @@ def parser() -> argparse.ArgumentParser:
             kind = int if field.name in INTEGERS else str
             fourth.add_argument("--" + field.name, type=kind, default=field.default, nargs=many)
     fifth = commands.add_parser("synthetic", help="the graph loop at forced acceptance: not exact", allow_abbrev=False)
-    for name, default, text in synthetic.options():
-        kind, many = (int, "+") if isinstance(default, tuple) else (type(default), None)
-        fifth.add_argument("--" + name.replace("_", "-"), type=kind, nargs=many, default=default, help=text)
+    _add_plain(fifth, synthetic.Config)
     for each in (sub, other, third, fourth, fifth):
         text = "write JSON to FILE or stdout"
         each.add_argument("--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help=text)
@@ -70,39 +73,26 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def configure_verify(arguments: argparse.Namespace, argv: Sequence[str]) -> verify.Config:
-    """The configuration of ``verify`` that a parsed command line asks for."""
-    values = {name: getattr(arguments, name) for name, _, _ in verify.options()}
-    owned: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return verify.Config(**owned, command=shlex.join(["flashspec", "bench", *argv]))
+def _add_plain(command: argparse.ArgumentParser, config: type[Any]) -> None:
+    """Options whose types are those of their defaults; a tuple takes several."""
+    for each in options(config):
+        many = isinstance(each.default, tuple)
+        kind = type(each.default[0]) if many else type(each.default)
+        shown = " ".join(map(str, each.default)) if many else each.default
+        command.add_argument(
+            "--" + each.name.replace("_", "-"),
+            type=kind,
+            nargs="+" if many else None,
+            default=each.default,
+            help=each.help.replace("%", "%%") + f" (default: {shown})",
+        )
 
 
-def configure_hazards(arguments: argparse.Namespace, argv: Sequence[str]) -> hazards.Config:
-    """The configuration of ``hazards`` that a parsed command line asks for."""
-    values = {f.name: getattr(arguments, f.name) for f in attrs.fields(hazards.Config) if f.name != "command"}
-    return hazards.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
-
-
-def configure_select(arguments: argparse.Namespace, argv: Sequence[str]) -> select.Config:
-    """The configuration of ``select`` that a parsed command line asks for."""
-    values = {f.name: getattr(arguments, f.name) for f in attrs.fields(select.Config) if f.name != "command"}
-    owned: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return select.Config(**owned, command=shlex.join(["flashspec", "bench", *argv]))
-
-
-def configure_synthetic(arguments: argparse.Namespace, argv: Sequence[str]) -> synthetic.Config:
-    """The configuration of ``synthetic`` that a parsed command line asks for."""
-    values: dict[str, Any] = {name: getattr(arguments, name) for name, _, _ in synthetic.options()}
-    values["batches"] = tuple(values["batches"])
-    return synthetic.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
-
-
-def configure(arguments: argparse.Namespace, argv: Sequence[str]) -> decode.Config:
-    """The configuration that a parsed command line asks for."""
-    values: dict[str, Any] = {option.name: getattr(arguments, option.name) for option in decode.options()}
-    for name in LISTS:
-        values[name] = None if values[name] is None else tuple(values[name])
-    return decode.Config(**values, command=shlex.join(["flashspec", "bench", *argv]))
+def configure(kind: Callable[..., C], arguments: argparse.Namespace, argv: Sequence[str]) -> C:
+    """The configuration, of the class ``kind``, that a parsed command line asks for."""
+    values = {name: value for name, value in vars(arguments).items() if name not in ("bench", "json", "plot")}
+    owned = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return kind(**owned, command=shlex.join(["flashspec", "bench", *argv]))
 
 
 def check_place(file: str | None, option: str = "--json") -> None:
@@ -117,22 +107,6 @@ def check_place(file: str | None, option: str = "--json") -> None:
         raise ContractError(f"{option} {file} cannot be written; name a file in a folder that exists")
 
 
-def _show_verify(report: Mapping[str, Any]) -> None:
-    print(verify_table.plain(report))
-
-
-def _show_hazards(report: Mapping[str, Any]) -> None:
-    print(hazards.plain(dict(report)))
-
-
-def _show_select(report: Mapping[str, Any]) -> None:
-    print(select.plain(report))
-
-
-def _show_synthetic(report: Mapping[str, Any]) -> None:
-    print(synthetic.plain(report))
-
-
 def deliver(report: dict[str, Any], file: str | None, show: Callable[[Mapping[str, Any]], None] = table.show) -> None:
     """Print the table, or write the JSON."""
     text = json.dumps(report, indent=2, allow_nan=False) + "\n"
@@ -142,6 +116,14 @@ def deliver(report: dict[str, Any], file: str | None, show: Callable[[Mapping[st
     if file is not None:
         Path(file).write_text(text, encoding="utf-8")
     show(report)
+
+
+def tell(bench: str) -> Callable[[Mapping[str, Any]], None]:
+    """What prints the report of a benchmark for people."""
+    if bench == "decode":
+        return table.show
+    plain: Callable[[Any], str] = verify_table.plain if bench == "verify" else BENCHES[bench].plain
+    return lambda report: print(plain(report))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -156,18 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             verify_plot.draw(verify_plot.read(arguments.files), Path(arguments.plot))
             return 0
         check_place(arguments.json)
-        if arguments.bench == "verify":
-            report, show = verify.run(configure_verify(arguments, given), progress), _show_verify
-        elif arguments.bench == "hazards":
-            report, show = hazards.run(configure_hazards(arguments, given), progress), _show_hazards
-        elif arguments.bench == "select":
-            report, show = select.run(configure_select(arguments, given), progress), _show_select
-        elif arguments.bench == "synthetic":
-            report, show = synthetic.run(configure_synthetic(arguments, given), progress), _show_synthetic
-        else:
-            report, show = decode.run(configure(arguments, given), progress), table.show
+        bench = BENCHES[arguments.bench]
+        report = bench.run(configure(bench.Config, arguments, given), progress)
         progress("")
-        deliver(report, arguments.json, show)
+        deliver(report, arguments.json, tell(arguments.bench))
         if arguments.bench == "verify" and arguments.plot:
             verify_plot.draw([report], Path(arguments.plot))
     except (ContractError, UnknownName) as error:

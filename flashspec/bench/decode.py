@@ -20,13 +20,10 @@ from flashspec.bench.pairing import measure
 from flashspec.bench.prompts import Prompt, choose, load_prompts
 from flashspec.bench.rows import rows
 from flashspec.errors import ContractError
+from flashspec.options import option
 
 Progress = Callable[[str], None]
 BASELINE = "plain"
-
-
-def _field(default: Any, text: str) -> Any:
-    return attrs.field(default=default, metadata={"help": text})
 
 
 @attrs.frozen
@@ -37,26 +34,26 @@ class Config:
         ContractError: a value that no run could use.
     """
 
-    target: str = _field("smollm2-135m", "model: a preset, a folder or a hub id")
-    draft: tuple[str, ...] | None = _field(None, "draft to choose from, repeatable (default: those of generate)")
-    draft_max: int | None = _field(None, "longest draft in tokens (default: that of generate)")
-    selector: str | None = _field(None, "selector of drafts (default: that of generate)")
-    backend: str | None = _field(None, "backend (default: the best for the device)")
-    systems: tuple[str, ...] = _field(systems.NAMES, f"what to compare: {', '.join(systems.NAMES)}")
-    kinds: tuple[str, ...] = _field((), "kinds of prompts (default: all of the set)")
-    limit: int | None = _field(None, "prompts per kind (default: all)")
-    prompts: str | None = _field(None, "JSON-lines file with question_id, category, turns (default: our own set)")
-    max_new_tokens: int = _field(128, "tokens per answer")
-    temperature: float = _field(0.0, "0 is greedy")
-    eos: str = _field("ignore", "end token: ignore (equal lengths), mask (equal lengths), stop (natural lengths)")
-    batch: tuple[int, ...] = _field((1,), "requests at a time; above 1 plain and speculation alone are compared")
-    queue: int = _field(2, "batches of prompts in a round of a batch above 1, the later ones in line")
-    recalibrate: bool = _field(False, "measure step costs again")
-    repeats: int = _field(1, "times that every prompt is asked")
-    seed: int = _field(0, "seed of sampled answers; repeat r uses seed + r")
-    dtype: str = _field("auto", "auto, bfloat16, float16 or float32")
-    device: str = _field("auto", "auto, cpu or cuda")
-    threads: int | None = _field(None, "CPU threads (default: torch's own choice)")
+    target: str = option("smollm2-135m", "model: a preset, a folder or a hub id")
+    draft: tuple[str, ...] | None = option(None, "draft to choose from, repeatable (default: those of generate)")
+    draft_max: int | None = option(None, "longest draft in tokens (default: that of generate)")
+    selector: str | None = option(None, "selector of drafts (default: that of generate)")
+    backend: str | None = option(None, "backend (default: the best for the device)")
+    systems: tuple[str, ...] = option(systems.NAMES, f"what to compare: {', '.join(systems.NAMES)}")
+    kinds: tuple[str, ...] = option((), "kinds of prompts (default: all of the set)")
+    limit: int | None = option(None, "prompts per kind (default: all)")
+    prompts: str | None = option(None, "JSON-lines file with question_id, category, turns (default: our own set)")
+    max_new_tokens: int = option(128, "tokens per answer")
+    temperature: float = option(0.0, "0 is greedy")
+    eos: str = option("ignore", "end token: ignore (equal lengths), mask (equal lengths), stop (natural lengths)")
+    batch: tuple[int, ...] = option((1,), "requests at a time; above 1 plain and speculation alone are compared")
+    queue: int = option(2, "batches of prompts in a round of a batch above 1, the later ones in line")
+    recalibrate: bool = option(False, "measure step costs again")
+    repeats: int = option(1, "times that every prompt is asked")
+    seed: int = option(0, "seed of sampled answers; repeat r uses seed + r")
+    dtype: str = option("auto", "auto, bfloat16, float16 or float32")
+    device: str = option("auto", "auto, cpu or cuda")
+    threads: int | None = option(None, "CPU threads (default: torch's own choice)")
     command: str = "flashspec bench decode"
     """The command line, for the report's header."""
 
@@ -83,21 +80,6 @@ class Config:
             raise ContractError(f"eos is {self.eos!r}; allowed: {', '.join(systems.EOS_MODES)}")
         if self.draft is not None and not self.draft:
             raise ContractError("no draft was named; leave draft out for the default, or name one")
-
-
-@attrs.frozen
-class Option:
-    """One option of the command line."""
-
-    name: str
-    default: Any
-    help: str
-
-
-def options() -> list[Option]:
-    """The options of the command: the fields of :class:`Config` that a user may set."""
-    fields = [f for f in attrs.fields(Config) if "help" in f.metadata]
-    return [Option(f.name, f.default, str(f.metadata["help"])) for f in fields]
 
 
 def run(config: Config, progress: Progress = lambda stage: None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import attrs
 
 from flashspec.bench.header import header
 from flashspec.errors import ContractError
+from flashspec.options import option
 
 LABEL = "synthetic acceptance, random weights: not exact"
 SHAPES: Mapping[str, Mapping[str, int]] = {
@@ -38,10 +39,6 @@ SHAPES: Mapping[str, Mapping[str, int]] = {
 """Llama configurations; ``tiny`` is for trying the command out."""
 
 
-def _field(default: Any, text: str) -> Any:
-    return attrs.field(default=default, metadata={"help": text})
-
-
 @attrs.frozen
 class Config:
     """Every option of the command.
@@ -50,18 +47,18 @@ class Config:
         ContractError: a value that no run could use.
     """
 
-    shape: str = _field("smollm2-135m", f"shape of the random target: {', '.join(SHAPES)}")
-    batches: tuple[int, ...] = _field((1,), "requests at a time")
-    acceptance: float = _field(0.75, "probability that a draft is accepted if those before it were")
-    draft_len: int = _field(4, "drafted tokens a step")
-    prompt_len: int = _field(128, "tokens of each prompt")
-    steps: int = _field(100, "steps that are timed; plain decoding makes as many tokens")
-    repeats: int = _field(3, "timed runs of each system, interleaved")
-    temperature: float = _field(0.8, "0 is greedy")
-    compile: str = _field("yes", "yes: compiled steps in graphs; no: graphs of the model's own kernels")
-    dtype: str = _field("bfloat16", "bfloat16, float16 or float32")
-    device: str = _field("cuda", "cuda or cpu")
-    backend: str = _field("triton", "verifier by name or module:attr")
+    shape: str = option("smollm2-135m", f"shape of the random target: {', '.join(SHAPES)}")
+    batches: tuple[int, ...] = option((1,), "requests at a time")
+    acceptance: float = option(0.75, "probability that a draft is accepted if those before it were")
+    draft_len: int = option(4, "drafted tokens a step")
+    prompt_len: int = option(128, "tokens of each prompt")
+    steps: int = option(100, "steps that are timed; plain decoding makes as many tokens")
+    repeats: int = option(3, "timed runs of each system, interleaved")
+    temperature: float = option(0.8, "0 is greedy")
+    compile: str = option("yes", "yes: compiled steps in graphs; no: graphs of the model's own kernels")
+    dtype: str = option("bfloat16", "bfloat16, float16 or float32")
+    device: str = option("cuda", "cuda or cpu")
+    backend: str = option("triton", "verifier by name or module:attr")
     command: str = "flashspec bench synthetic"
 
     def __attrs_post_init__(self) -> None:
@@ -81,11 +78,6 @@ class Config:
     def emitted(self) -> float:
         """Tokens that a step is expected to emit."""
         return sum(self.acceptance**n for n in range(self.draft_len + 1))
-
-
-def options() -> list[tuple[str, Any, str]]:
-    """Name, default and help of every option."""
-    return [(f.name, f.default, str(f.metadata["help"])) for f in attrs.fields(Config) if "help" in f.metadata]
 
 
 def run(config: Config, progress: Callable[[str], None] = lambda stage: None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from flashspec.bench.contender import BACKEND, Contender
 from flashspec.bench.header import header
 from flashspec.bench.ours import Ours
 from flashspec.errors import BackendUnavailable, CapabilityError, ContractError
+from flashspec.options import option
 
 Progress = Callable[[str], None]
 METHODS = ("token", "block", "path", "greedy", "sample")
@@ -35,10 +36,6 @@ MOST_SETS = 120
 MOST_BYTES = 48 << 30
 
 
-def _field(default: Any, text: str) -> Any:
-    return attrs.field(default=default, metadata={"help": text})
-
-
 @attrs.frozen
 class Config:
     """Every option of the command.
@@ -47,22 +44,22 @@ class Config:
         ContractError: a value that no run could use.
     """
 
-    backends: tuple[str, ...] = _field((AUTO,), "backends, by name or as module:attr; auto: all for the device; none")
-    peers: tuple[str, ...] = _field((AUTO,), f"of {', '.join(peers.PEERS)}; auto: all that can be had; none")
-    methods: tuple[str, ...] = _field(("token",), "of token, block, path, greedy, sample")
-    proposals: tuple[str, ...] = _field(("onehot", "dense"), "of onehot, sparse, dense")
-    batches: tuple[int, ...] = _field((1, 8, 64, 256), "requests per call")
-    draft_lens: tuple[int, ...] = _field((4,), "drafts per request")
-    vocabs: tuple[int, ...] = _field((32_000, 128_256), "vocabulary sizes")
-    dtypes: tuple[str, ...] = _field(("bfloat16",), "logits dtypes")
-    filters: tuple[str, ...] = _field(("none",), "none, or settings such as top_k=50,top_p=0.9")
-    warmth: tuple[str, ...] = _field(WARMTHS, "warm (one set of inputs) and cold (rotated sets)")
-    acceptance: float = _field(0.0, "probability that each draft is accepted, made so; 0 leaves it to the logits")
-    temperature: float = _field(0.8, "temperature of target and draft")
-    repeats: int = _field(21, "timed rounds per row, at most")
-    seconds: float = _field(1.0, "seconds of timed rounds per row, at most (but three rounds)")
-    total: float = _field(0.0, "seconds after which no further row is begun, what is left being listed; 0 = no limit")
-    device: str = _field("cuda", "cuda or cpu")
+    backends: tuple[str, ...] = option((AUTO,), "backends, by name or as module:attr; auto: all for the device; none")
+    peers: tuple[str, ...] = option((AUTO,), f"of {', '.join(peers.PEERS)}; auto: all that can be had; none")
+    methods: tuple[str, ...] = option(("token",), "of token, block, path, greedy, sample")
+    proposals: tuple[str, ...] = option(("onehot", "dense"), "of onehot, sparse, dense")
+    batches: tuple[int, ...] = option((1, 8, 64, 256), "requests per call")
+    draft_lens: tuple[int, ...] = option((4,), "drafts per request")
+    vocabs: tuple[int, ...] = option((32_000, 128_256), "vocabulary sizes")
+    dtypes: tuple[str, ...] = option(("bfloat16",), "logits dtypes")
+    filters: tuple[str, ...] = option(("none",), "none, or settings such as top_k=50,top_p=0.9")
+    warmth: tuple[str, ...] = option(WARMTHS, "warm (one set of inputs) and cold (rotated sets)")
+    acceptance: float = option(0.0, "probability that each draft is accepted, made so; 0 leaves it to the logits")
+    temperature: float = option(0.8, "temperature of target and draft")
+    repeats: int = option(21, "timed rounds per row, at most")
+    seconds: float = option(1.0, "seconds of timed rounds per row, at most (but three rounds)")
+    total: float = option(0.0, "seconds after which no further row is begun, what is left being listed; 0 = no limit")
+    device: str = option("cuda", "cuda or cpu")
     command: str = "flashspec bench verify"
     """The command line, for the report's header."""
 
@@ -98,12 +95,6 @@ class Config:
                 f"acceptance with {', '.join(sorted(kinds))}; allowed: methods token, block, path with proposals "
                 "onehot, dense"
             )
-
-
-def options() -> tuple[tuple[str, Any, str], ...]:
-    """Name, default and help of every option."""
-    fields = (f for f in attrs.fields(Config) if "help" in f.metadata)
-    return tuple((f.name, f.default, f.metadata["help"]) for f in fields)
 
 
 def cases(config: Config) -> list[Case]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from flashspec.errors import ContractError, FlashSpecError, UnknownName
+from flashspec.options import options
 from flashspec.training.data import Progress
-from flashspec.training.options import Options, options
+from flashspec.training.options import Options
 from flashspec.training.run import run
 
 STANDARD_OUTPUT = "-"
@@ -25,11 +26,15 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="flashspec train-draft", description="Train a draft on the target's own text.", allow_abbrev=False
     )
-    for name, kind, default, text in options():
+    for each in options(Options):
+        told = "" if each.default in ("", None) else f" (default: {each.default})"
         made.add_argument(
-            "--" + name.replace("_", "-"), type=kind, default=default, required=name == "out",
-            help=text.replace("%", "%%") + (f" (default: {default})" if default not in ("", None) else ""),
-        )  # fmt: skip
+            "--" + each.name.replace("_", "-"),
+            type=int if each.default is None else type(each.default),
+            default=each.default,
+            required=each.name == "out",
+            help=each.help.replace("%", "%%") + told,
+        )
     made.add_argument(
         "--json", nargs="?", const=STANDARD_OUTPUT, metavar="FILE", help="write the card to FILE or stdout"
     )

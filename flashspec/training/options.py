@@ -9,10 +9,7 @@ import attrs
 from flashspec.errors import ContractError
 from flashspec.hf.heads.files import STORED
 from flashspec.hf.heads.kinds import KINDS
-
-
-def _field(default: Any, text: str) -> Any:
-    return attrs.field(default=default, metadata={"help": text})
+from flashspec.options import option
 
 
 @attrs.frozen
@@ -23,29 +20,29 @@ class Options:
         ContractError: a value that no run could use.
     """
 
-    target: str = _field("smollm2-135m", "model to draft for: a preset, a folder or a hub id")
-    kind: str = _field("eagle", f"what to train: {', '.join(KINDS)}")
-    data: str = _field("self", "self, self:code, self:prose, or a JSON-lines file with prompts or texts")
-    out: str = _field("", "folder for the draft, its card and its checkpoints")
-    text: str = _field("", "folder of the text, to be shared by several drafts (default: in out)")
-    steps: int = _field(2000, "steps of the optimiser")
-    batch: int = _field(16, "sequences a step")
-    length: int = _field(256, "tokens a sequence")
-    sequences: int = _field(2000, "sequences that the target writes")
-    temperature: float = _field(1.0, "at which the target writes")
-    rate: float = _field(1e-3, "largest learning rate")
-    vocab: int = _field(8192, "draft vocabulary: the most frequent tokens of the data; 0: all")
-    taps: str = _field("last", "hidden states that an EAGLE head reads: last, fused, or numbers as 2,15,27")
-    width: int = _field(0, "inner width of the EAGLE layer's MLP (0: the target's); hidden size of a small model")
-    layers: int = _field(0, "layers before a trained exit, or of a small model (0: a quarter of the target's; 4)")
-    heads: int = _field(4, "Medusa heads, or steps that an EAGLE head is unrolled in training")
-    store: str = _field("bfloat16", f"how weights are stored: {', '.join(STORED)}")
-    every: int = _field(100, "steps from one checkpoint and evaluation to the next")
-    seed: int = _field(0, "of the weights, the data and their order")
-    dtype: str = _field("auto", "of the target: auto, bfloat16, float16 or float32")
-    device: str = _field("auto", "auto, cpu or cuda")
-    threads: int | None = _field(None, "CPU threads (default: torch's own choice)")
-    licence: str = _field("", "licence of the data, for the card (needed with a file)")
+    target: str = option("smollm2-135m", "model to draft for: a preset, a folder or a hub id")
+    kind: str = option("eagle", f"what to train: {', '.join(KINDS)}")
+    data: str = option("self", "self, self:code, self:prose, or a JSON-lines file with prompts or texts")
+    out: str = option("", "folder for the draft, its card and its checkpoints")
+    text: str = option("", "folder of the text, to be shared by several drafts (default: in out)")
+    steps: int = option(2000, "steps of the optimiser")
+    batch: int = option(16, "sequences a step")
+    length: int = option(256, "tokens a sequence")
+    sequences: int = option(2000, "sequences that the target writes")
+    temperature: float = option(1.0, "at which the target writes")
+    rate: float = option(1e-3, "largest learning rate")
+    vocab: int = option(8192, "draft vocabulary: the most frequent tokens of the data; 0: all")
+    taps: str = option("last", "hidden states that an EAGLE head reads: last, fused, or numbers as 2,15,27")
+    width: int = option(0, "inner width of the EAGLE layer's MLP (0: the target's); hidden size of a small model")
+    layers: int = option(0, "layers before a trained exit, or of a small model (0: a quarter of the target's; 4)")
+    heads: int = option(4, "Medusa heads, or steps that an EAGLE head is unrolled in training")
+    store: str = option("bfloat16", f"how weights are stored: {', '.join(STORED)}")
+    every: int = option(100, "steps from one checkpoint and evaluation to the next")
+    seed: int = option(0, "of the weights, the data and their order")
+    dtype: str = option("auto", "of the target: auto, bfloat16, float16 or float32")
+    device: str = option("auto", "auto, cpu or cuda")
+    threads: int | None = option(None, "CPU threads (default: torch's own choice)")
+    licence: str = option("", "licence of the data, for the card (needed with a file)")
 
     def __attrs_post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -72,11 +69,3 @@ class Options:
         """What a checkpoint must agree on to be gone on from: all but where and how often."""
         left_out = ("out", "text", "every", "device", "threads", "store", "licence")
         return {k: v for k, v in attrs.asdict(self).items() if k not in left_out}
-
-
-def options() -> list[tuple[str, type, Any, str]]:
-    """Name, type, default and help of every option."""
-    kinds: dict[str, type] = {"steps": int, "threads": int}
-    return [
-        (f.name, kinds.get(f.name, type(f.default)), f.default, str(f.metadata["help"])) for f in attrs.fields(Options)
-    ]

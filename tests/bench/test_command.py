@@ -14,13 +14,14 @@ import pytest
 from flashspec.bench import __main__ as command
 from flashspec.bench import decode, table
 from flashspec.errors import ContractError, ModelError
+from flashspec.options import options
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT: dict[str, Any] = {"header": {"command": "c"}, "rows": [{"kind": "code"}]}
 
 
 def _configure(*argv: str) -> decode.Config:
-    return command.configure(command.parser().parse_args(["decode", *argv]), ["decode", *argv])
+    return command.configure(decode.Config, command.parser().parse_args(["decode", *argv]), ["decode", *argv])
 
 
 def test_without_options_the_configuration_is_the_default() -> None:
@@ -44,7 +45,7 @@ def test_every_option_reaches_the_configuration() -> None:
         batch=(1, 4), queue=3, recalibrate=True, command=f"flashspec bench decode {argv}",
     )  # fmt: skip
     assert config == expected
-    unchanged = [o.name for o in decode.options() if getattr(config, o.name) == o.default]
+    unchanged = [o.name for o in options(decode.Config) if getattr(config, o.name) == o.default]
     assert unchanged == []
 
 

@@ -15,6 +15,7 @@ from flashspec.bench import clock, inputs, peers, verify, verify_table
 from flashspec.bench.case import Case
 from flashspec.bench.ours import Ours
 from flashspec.errors import BackendUnavailable, CapabilityError, ContractError, UnknownName
+from flashspec.options import options
 from flashspec.registry import get_backend
 
 KEYS = (
@@ -24,7 +25,7 @@ KEYS = (
 
 
 def _config(*argv: str) -> verify.Config:
-    return command.configure_verify(command.parser().parse_args(["verify", *argv]), ["verify", *argv])
+    return command.configure(verify.Config, command.parser().parse_args(["verify", *argv]), ["verify", *argv])
 
 
 def test_every_option_reaches_the_configuration() -> None:
@@ -36,7 +37,7 @@ def test_every_option_reaches_the_configuration() -> None:
         "--seconds 0.5 --total 9 --device cpu"
     )
     config = _config(*argv.split())
-    assert [name for name, default, _ in verify.options() if getattr(config, name) == default] == []
+    assert [o.name for o in options(verify.Config) if getattr(config, o.name) == o.default] == []
     assert config.command == f"flashspec bench verify {argv}"
 
 
