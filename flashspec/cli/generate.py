@@ -178,9 +178,7 @@ def check(options: Options) -> None:
         BackendUnavailable: a backend that cannot be loaded.
         UsageError: drafts that contradict each other.
     """
-    Request(prompt_ids=(0,), **{**options.request(), "bad_words": ()})
-    check_told(options)
-    grammar_of(options)
+    check_settings(options)
     if options.draft_max < 1:
         raise ContractError(f"draft_max is {options.draft_max}; allowed: an integer >= 1; --draft none is plain")
     check_method(options.method)
@@ -197,6 +195,19 @@ def check(options: Options) -> None:
         check_place(options.selector_state)
     if options.trace is not None and options.trace == options.json:
         raise UsageError(f"--trace and --json both name {options.trace}; give two files")
+
+
+def check_settings(options: Options) -> None:
+    """Refuse values that no request can have, options without effect, and grammars that cannot be.
+
+    Raises:
+        ContractError: a value out of range.
+        UsageError: settings that contradict each other.
+        CapabilityError: the grammar extra is missing.
+    """
+    Request(prompt_ids=(0,), **{**options.request(), "bad_words": ()})
+    check_told(options)
+    grammar_of(options)
 
 
 def check_told(options: Options) -> None:
@@ -287,9 +298,7 @@ def check_request(each: Asked) -> None:
         UsageError: settings that contradict each other.
     """
     try:
-        Request(prompt_ids=(0,), **{**each.options.request(), "bad_words": ()})
-        check_told(each.options)
-        grammar_of(each.options)
+        check_settings(each.options)
     except (ContractError, UsageError) as error:
         raise type(error)(f"request {each.name}: {error}") from error
 
