@@ -8,7 +8,7 @@ changes no token short of a tie, in 16 bits near-ties may fall either way.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -116,10 +116,6 @@ class BatchInfo:
     """What the measured costs promised for it; without meaning where a prompt was read."""
     phases: Mapping[str, float]
     """Seconds by name of ``step.PHASES``."""
-
-    def __iter__(self) -> Iterator[Info | None]:
-        """The members' infos."""
-        return iter(self.members)
 
 
 def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, BatchInfo]:

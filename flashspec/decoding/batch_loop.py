@@ -117,7 +117,7 @@ class Batch:
             return chunks
         self._state, told = step(self._engine, self._state)
         plain, waited = self._count(told)
-        for member, info in zip(self._state.members, told, strict=True):
+        for member, info in zip(self._state.members, told.members, strict=True):
             if info is not None:
                 warn_lost(info, self._accounts[member.key].tally, member.key)
                 self._accounts[member.key] = self._accounts[member.key].add(info, plain, waited)
@@ -133,7 +133,7 @@ class Batch:
             self._load = self._load.add(told.seconds, told.expected)
         plain = one * self._load.factor
         waited = max(0.0, told.seconds - told.expected * self._load.factor) if first else 0.0
-        infos = [info for info in told if info is not None]
+        infos = [info for info in told.members if info is not None]
         baseline = waited + plain * sum(info.kept for info in infos) / size
         self.metrics = self.metrics.step(infos, told.seconds, baseline, told.phases)
         return plain, waited

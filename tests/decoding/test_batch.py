@@ -99,10 +99,10 @@ def test_one_verification_serves_all_kinds_of_draft(build: Build) -> None:
         state = join(batch, state, key, ask(seed=key, temperature=0.7 * (key % 3), max_new_tokens=99))
     kinds: set[str] = set()
     for count in range(1, 11):
-        state, infos = step(batch, state)
+        state, told = step(batch, state)
         assert len(calls) == count
-        assert calls[-1] == tuple(info.offered for info in infos if info is not None)
-        kinds |= {info.draft for info in infos if info is not None}
+        assert calls[-1] == tuple(info.offered for info in told.members if info is not None)
+        kinds |= {info.draft for info in told.members if info is not None}
         assert batch.lm.lengths(state.cache) == tuple(len(m.state.tokens) - 1 for m in state.members)
     assert kinds >= {"none", "ngram", "other", "target"}
     assert any(len(set(widths)) > 2 for widths in calls)
