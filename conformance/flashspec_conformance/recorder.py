@@ -55,13 +55,13 @@ class Recorder:
         if self.journal is not None:
             done, left = journal.settled(self.journal)
             self._tell(journal.COLLECTED, **self._collected(items))
-            mine = [i for i in items if self._shared(i)]
+            mine = [i for i in items if self.owns(i.nodeid)]
             items[:] = [i for i in mine if i.nodeid not in done and i.nodeid.partition("[")[0] not in left]
 
-    def _shared(self, item: pytest.Item) -> bool:
+    def owns(self, test: str) -> bool:
         """Whether a test is of this share: by its name, because a later process may collect fewer files."""
         number, shares = self.share
-        return zlib.crc32(item.nodeid.encode()) % shares == number
+        return zlib.crc32(test.encode()) % shares == number
 
     def _in_version(self, item: pytest.Item) -> bool:
         cited = set(clauses_of(item))

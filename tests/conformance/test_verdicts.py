@@ -14,6 +14,7 @@ from flashspec_conformance import expectations, junit, promises, report
 from flashspec_conformance.clauses import check_version, clauses, known_clauses, newer, spec_version, versions
 from flashspec_conformance.expectations import Expectation
 from flashspec_conformance.ledger import Entry, Ledger
+from flashspec_conformance.recorder import Recorder
 from flashspec_spec.clauses import all_clauses
 
 if TYPE_CHECKING:
@@ -152,6 +153,16 @@ def test_junit_has_a_case_for_every_entry(tmp_path: Path) -> None:
     assert [len(case) for case in suite] == [0, 1, 1, 1]
     assert suite[1][0].attrib["message"] == "wrong result: 1 != 2"
     assert suite[1][0].text == "1 != 2? ..."
+
+
+@pytest.mark.parametrize("shares", [1, 2, 15])
+def test_every_test_is_of_one_share(shares: int) -> None:
+    """No worker runs what another one runs, and each has something to do."""
+    subject: Any = None
+    workers = [Recorder(subject, share=(number, shares)) for number in range(shares)]
+    owners = [[w.share[0] for w in workers if w.owns(f"suite/test_x.py::test_y[{case}]")] for case in range(300)]
+    assert {len(found) for found in owners} == {1}
+    assert {number for found in owners for number in found} == set(range(shares))
 
 
 def _without_date(folder: Path, name: str) -> str:
