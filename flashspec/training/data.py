@@ -25,10 +25,10 @@ from flashspec.training.prompts import Seed, seeds
 Progress = Callable[[str, int, int], None]
 """Told the stage, how much is done, and of how much."""
 
-PART = {"cpu": 64, "cuda": 512}
+PART = {"cpu": 64, "cuda": 4096}
 """By device: sequences that are written together and kept together."""
 HELD_OUT = 10
-"""Every tenth sequence of a kind is for evaluation."""
+"""Every tenth beginning of a kind is for evaluation, with all that was written from it."""
 
 
 @attrs.frozen(eq=False)
@@ -44,11 +44,17 @@ class Corpus:
 
     def split(self) -> tuple[Corpus, Corpus]:
         """For learning and for evaluation."""
-        seen, held = dict[str, int](), np.zeros(len(self.kinds), bool)
-        for place, kind in enumerate(self.kinds):
-            seen[kind] = seen.get(kind, 0) + 1
-            held[place] = seen[kind] % HELD_OUT == 0
-        return self.of(~held), self.of(held)
+        held = dict[tuple[str, bytes], bool]()
+        seen = dict[str, int]()
+        whole = [
+            (kind, row[:first].tobytes()) for kind, row, first in zip(self.kinds, self.tokens, self.first, strict=True)
+        ]
+        for kind, beginning in whole:
+            if (kind, beginning) not in held:
+                seen[kind] = seen.get(kind, 0) + 1
+                held[kind, beginning] = seen[kind] % HELD_OUT == 0
+        apart = np.array([held[key] for key in whole], bool)
+        return self.of(~apart), self.of(apart)
 
     def of(self, which: npt.NDArray[Any]) -> Corpus:
         """Some of the sequences, by mask or by number."""

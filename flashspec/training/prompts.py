@@ -21,6 +21,8 @@ from flashspec.errors import ContractError
 CODE, PROSE = "code", "prose"
 WORDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("words.json").read_text(encoding="utf-8"))
 """What requests are made of: forms with a gap, and what fills it."""
+PACKAGES = ("asyncio", "collections", "concurrent", "email", "html", "http", "importlib", "json", "logging", "unittest")
+"""Packages of the standard library that are read beside its modules."""
 SOURCES = "own prompts; for code also sources of Python's standard library (PSF licence)"
 
 
@@ -68,7 +70,8 @@ def _code(chance: random.Random) -> list[Seed]:
 def library(characters: int = 400) -> list[Seed]:
     """Pieces of modules of the standard library, each a class or function from its first line on."""
     found: list[Seed] = []
-    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+    home = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted([*home.glob("*.py"), *(p for name in PACKAGES for p in home.glob(f"{name}/*.py"))]):
         text = path.read_text(encoding="utf-8", errors="replace")
         starts = (match.start() for match in re.finditer(r"^(def|class) ", text, re.MULTILINE))
         found += [Seed(CODE, text[start : start + characters], chat=False) for start in starts]

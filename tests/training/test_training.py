@@ -175,12 +175,14 @@ def test_a_sequence_begins_with_its_prompt_and_ends_with_eos(target: Loaded) -> 
             assert set(text[text.index(VOCAB - 2) + 1 :]) <= {-1}
 
 
-def test_held_out_text_has_every_kind() -> None:
-    """One in ten of each kind, and none of it is learned."""
-    corpus = Corpus(np.arange(80).reshape(40, 2).astype(np.int32), np.zeros(40, np.int32), ("a", "b") * 20)
-    learned, held = corpus.split()
-    assert sorted(held.kinds) == ["a", "a", "b", "b"]
-    assert not set(learned.tokens[:, 0]) & set(held.tokens[:, 0])
+def test_held_out_text_has_every_kind_and_no_beginning_that_is_learned() -> None:
+    """Of 20 beginnings of each kind, two are held out, with all of their sequences."""
+    begun = np.arange(200) % 40
+    tokens = np.stack([begun, np.ones(200), np.arange(200)], 1).astype(np.int32)
+    learned, held = Corpus(tokens, np.full(200, 2, np.int32), ("code", "prose") * 100).split()
+    one, other = (set(part.tokens[:, 0].tolist()) for part in (learned, held))
+    assert not one & other
+    assert (len(one), len(other), sorted(held.kinds)) == (36, 4, ["code"] * 10 + ["prose"] * 10)
 
 
 def test_seeds_are_repeatable_and_mixed() -> None:
