@@ -19,7 +19,7 @@ from flashspec.options import options
 C = TypeVar("C")
 STANDARD_OUTPUT = "-"
 INTEGERS = ("batch", "draft_max", "queue", "limit", "max_new_tokens", "repeats", "seed", "seeds", "threads")
-LISTS = ("batch", "draft", "systems", "kinds")
+LISTS = ("batch", "draft", "systems", "kinds", "selector")
 BENCHES: Mapping[str, Any] = {
     "decode": decode,
     "verify": verify,

@@ -37,7 +37,7 @@ class Config:
     target: str = option("smollm2-135m", "model: a preset, a folder or a hub id")
     draft: tuple[str, ...] | None = option(None, "draft to choose from, repeatable (default: those of generate)")
     draft_max: int | None = option(None, "longest draft in tokens (default: that of generate)")
-    selector: str | None = option(None, "selector of drafts (default: that of generate)")
+    selector: tuple[str, ...] = option((), "selectors of drafts, each a system (default: that of generate)")
     backend: str | None = option(None, "backend (default: the best for the device)")
     systems: tuple[str, ...] = option(systems.NAMES, f"what to compare: {', '.join(systems.NAMES)}")
     kinds: tuple[str, ...] = option((), "kinds of prompts (default: all of the set)")
@@ -49,6 +49,7 @@ class Config:
     batch: tuple[int, ...] = option((1,), "requests at a time; above 1 plain and speculation alone are compared")
     queue: int = option(2, "batches of prompts in a round of a batch above 1, the later ones in line")
     recalibrate: bool = option(False, "measure step costs again")
+    stream: str = option("no", "yes: answers follow each other as one text, and what a selector learned goes with it")
     repeats: int = option(1, "times that every prompt is asked")
     seed: int = option(0, "seed of sampled answers; repeat r uses seed + r")
     dtype: str = option("auto", "auto, bfloat16, float16 or float32")
@@ -76,6 +77,12 @@ class Config:
             raise ContractError("a batch above 1 compares plain with speculation; name both among systems")
         if not 0 <= self.temperature < float("inf"):
             raise ContractError(f"temperature is {self.temperature}; allowed: a finite number >= 0 (0 = greedy)")
+        if self.stream not in ("yes", "no"):
+            raise ContractError(f"stream is {self.stream!r}; allowed: yes, no")
+        if len(set(self.selector)) < len(self.selector):
+            raise ContractError(f"selectors are {', '.join(self.selector)}; allowed: each once")
+        if max(self.batch) > 1 and (len(self.selector) > 1 or self.stream == "yes"):
+            raise ContractError("several selectors and a stream are of one request at a time; leave batch at 1")
         if self.eos not in systems.EOS_MODES:
             raise ContractError(f"eos is {self.eos!r}; allowed: {', '.join(systems.EOS_MODES)}")
         if self.draft is not None and not self.draft:
@@ -139,13 +146,15 @@ def _load(config: Config, progress: Progress) -> Any:
 
 
 def _systems(config: Config, loaded: Any) -> list[systems.Ours | systems.Transformers]:
+    from flashspec.drafts.shipped import default_drafts
     from flashspec.drafts.spec import DEFAULT_DRAFTS
 
-    given = {"draft_max": config.draft_max, "selector": config.selector, "backend": config.backend}
+    given = {"draft_max": config.draft_max, "backend": config.backend}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     chosen["recalibrate"] = config.recalibrate
     budget = systems.Budget(config.max_new_tokens, config.temperature, config.eos)
-    return systems.build(config.systems, loaded, budget, config.draft or DEFAULT_DRAFTS, chosen)
+    drafts = config.draft or (DEFAULT_DRAFTS if max(config.batch) > 1 else default_drafts(config.target))
+    return systems.build(config.systems, loaded, budget, drafts, config.selector, config.stream == "yes", chosen)
 
 
 def _weights(target: str) -> str:
@@ -167,6 +176,7 @@ def _settings(config: Config, prompts: list[Prompt]) -> dict[str, Any]:
         "max_new_tokens": config.max_new_tokens,
         "temperature": config.temperature,
         "eos": config.eos,
+        "stream": config.stream,
         "seed": config.seed,
         "threads": torch.get_num_threads(),
         "headline": "tokens_per_second: all tokens over the wall clock of the whole call, prompt included",

@@ -19,6 +19,7 @@ from flashspec.errors import ContractError
 
 if TYPE_CHECKING:
     from flashspec.decoding import Request
+    from flashspec.decoding.shared import Shared
     from flashspec.hf import Loaded, Speculator
 
 LOOKUP_TOKENS = 10
@@ -47,6 +48,8 @@ class Ours:
     drafts: tuple[str, ...]
     selector: str | None
     budget: Budget
+    shared: Shared | None = None
+    """What the selector learned goes from answer to answer, from the warming up on; None: each begins anew."""
 
     def request(self, prompt: Prompt, seed: int) -> Request:
         """The prompt under the budget."""
@@ -63,7 +66,7 @@ class Ours:
 
     def answer(self, prompt: Prompt, seed: int) -> Answer:
         """Decode one prompt, noting when the first step was done."""
-        generation = self.speculator.stream(self.request(prompt, seed))
+        generation = self.speculator.stream(self.request(prompt, seed), shared=self.shared)
         first = next(iter(generation))
         first_at = time.perf_counter()
         for _ in generation:
@@ -149,14 +152,25 @@ def generation_config(loaded: Loaded, budget: Budget, lookup: int | None) -> Any
 
 
 def build(
-    names: Sequence[str], loaded: Loaded, budget: Budget, drafts: Sequence[str], options: dict[str, Any]
+    names: Sequence[str],
+    loaded: Loaded,
+    budget: Budget,
+    drafts: Sequence[str],
+    selectors: Sequence[str],
+    stream: bool,
+    options: dict[str, Any],
 ) -> list[Ours | Transformers]:
     """The named systems on one loaded model; ``options`` go to ``Speculator.build``.
+
+    Each of several ``selectors`` is a system of its own, named by it. In a ``stream`` a selector's state goes from
+    answer to answer.
 
     Raises:
         ContractError: an unknown or repeated system.
     """
+    from flashspec.decoding.shared import Shared
     from flashspec.hf import Speculator
+    from flashspec.selectors import DEFAULT
 
     check_names(names)
     built: list[Ours | Transformers] = []
@@ -165,8 +179,11 @@ def build(
             plain = Speculator.build(loaded, [], **options)
             built.append(Ours(name, plain, (), None, budget))
         elif name == "speculation":
-            full = Speculator.build(loaded, drafts, **options)
-            built.append(Ours(name, full, tuple(drafts), full.engine.selector.name, budget))
+            for selector in selectors or (DEFAULT,):
+                full = Speculator.build(loaded, drafts, selector=selector, **options)
+                own = selector if len(selectors) > 1 else name
+                shared = Shared() if stream else None
+                built.append(Ours(own, full, tuple(drafts), full.engine.selector.name, budget, shared))
         else:
             lookup = LOOKUP_TOKENS if name == "prompt-lookup" else None
             built.append(Transformers.of(name, loaded, budget, lookup))

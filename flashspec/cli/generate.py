@@ -25,6 +25,7 @@ from flashspec.cli.wiring import Wiring
 from flashspec.decoding import DraftLost, Request, Result
 from flashspec.decoding.method import AUTO, check_method
 from flashspec.decoding.shadow import EVERY, check_every
+from flashspec.drafts.shipped import default_drafts
 from flashspec.drafts.spec import DEFAULT_DRAFT_MAX, DEFAULT_DRAFTS, check_spec
 from flashspec.errors import ContractError
 from flashspec.integrations.llguidance import require
@@ -38,8 +39,9 @@ class Options:
 
     target: str = "smollm2-135m"
     """Model that decides what is emitted: a preset, a folder or a hub id."""
-    draft: tuple[str, ...] = DEFAULT_DRAFTS
-    """A draft to choose from: ngram[:N], suffix[:N], early-exit[:LAYERS], model:NAME; repeatable. none: plain."""
+    draft: tuple[str, ...] = ()
+    """A draft to choose from: ngram[:N], suffix[:N], early-exit[:LAYERS], model:NAME, head:FOLDER, trained:NAME;
+    repeatable. none: plain. Unnamed: ngram, suffix and, one prompt at a time, those trained for the target."""
     draft_max: int = DEFAULT_DRAFT_MAX
     """Longest draft in tokens."""
     selector: str = selectors.DEFAULT
@@ -147,7 +149,7 @@ class Options:
     def drafts(self) -> tuple[str, ...]:
         """The drafts to choose from; empty for plain decoding."""
         if NO_DRAFT not in self.draft:
-            return self.draft
+            return self.draft or default_drafts(self.target)
         if len(self.draft) > 1:
             raise UsageError("--draft none stands alone: doing without a draft is always among the choices")
         return ()
@@ -240,10 +242,13 @@ def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
     asked = gather(prompt, options)
     if len(asked) > 1 or options.requests is not None:
         check_together(options)
+        options = together(options)
         for each in asked:
             check_request(each)
     elif options.batch is not None:
         raise UsageError("--batch is about several prompts; add --prompt or --requests, or leave it out")
+    if options.graphs != DEFAULTS.graphs:
+        options = together(options)
     with output.progress(output.watched(sys.stderr, options.json)) as say:
         loaded = wiring.load(
             options.target, dtype=options.dtype, device=options.device, threads=options.threads, progress=say
@@ -288,6 +293,11 @@ def run(prompt: str | None, options: Options, wiring: Wiring) -> int:
         sys.stdout.flush()
         output.show(*tables(report), stream=sys.stderr)
     return 0
+
+
+def together(options: Options) -> Options:
+    """Options whose unnamed drafts are those that serve many requests and whole steps on a GPU."""
+    return options if options.draft else attrs.evolve(options, draft=DEFAULT_DRAFTS)
 
 
 def check_request(each: Asked) -> None:

@@ -1,4 +1,4 @@
-"""What a user may call a draft: ``ngram``, ``ngram:4``, ``early-exit:8``, ``model:NAME``, ``module:attr``."""
+"""What a user may call a draft: ``ngram``, ``ngram:4``, ``early-exit:8``, ``trained:code``, ``module:attr``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEFAULT_DRAFTS = ("ngram", "suffix")
 """Both propose for nothing and are scored at every step, so that trying them costs no step."""
 DEFAULT_DRAFT_MAX = 16
 
-BUILT_IN_DRAFTS = ("ngram", "suffix", "early-exit", "model")
+BUILT_IN_DRAFTS = ("ngram", "suffix", "early-exit", "model", "trained")
 
 
 def check_spec(spec: str) -> tuple[str, str]:

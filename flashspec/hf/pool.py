@@ -1,4 +1,4 @@
-"""Building the pool of drafts from what a user names: ``ngram``, ``suffix``, ``early-exit:8``, ``model:NAME``."""
+"""Building the pool of drafts from what a user names: ``ngram``, ``suffix``, ``early-exit:8``, ``trained:code``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,14 @@ def _model(context: PoolContext, argument: str) -> Drafter:
     return ModelDrafter(f"model:{argument}", lm, context.backend)
 
 
-BUILT_IN: Mapping[str, Factory] = dict(zip(BUILT_IN_DRAFTS, (_ngram, _suffix, _early_exit, _model), strict=True))
+def _trained(context: PoolContext, argument: str) -> Drafter:
+    from flashspec.hf.heads.loading import shipped
+
+    return shipped(context, argument)
+
+
+FACTORIES = (_ngram, _suffix, _early_exit, _model, _trained)
+BUILT_IN: Mapping[str, Factory] = dict(zip(BUILT_IN_DRAFTS, FACTORIES, strict=True))
 
 
 def drafter(context: PoolContext, spec: str) -> Drafter:

@@ -26,6 +26,8 @@ class Progressed:
 
     step: int = 0
     curve: tuple[Mapping[str, Any], ...] = ()
+    seconds: float = 0.0
+    """Spent on it, stops left out."""
 
 
 def write(
@@ -42,7 +44,7 @@ def write(
         for moment in MOMENTS:
             if weight in optimiser.state:
                 tensors[f"{moment}.{name}"] = optimiser.state[weight][moment].contiguous()
-    told = {"step": done.step, "curve": list(done.curve), "facts": dict(facts)}
+    told = {"step": done.step, "curve": list(done.curve), "seconds": done.seconds, "facts": dict(facts)}
     write_whole(folder / NAME, save_bytes(tensors, {"run": json.dumps(told)}))
 
 
@@ -75,4 +77,4 @@ def read(folder: Path, module: nn.Module, optimiser: torch.optim.AdamW, facts: M
                 moments = {m: tensors[f"{m}.{name}"] for m in MOMENTS}
                 moments = {m: t if m == "step" else t.to(weight.device) for m, t in moments.items()}
                 optimiser.state[weight] = moments
-    return Progressed(int(told["step"]), tuple(told["curve"]))
+    return Progressed(int(told["step"]), tuple(told["curve"]), float(told["seconds"]))

@@ -45,9 +45,8 @@ def run(options: Options, progress: Progress, target: Loaded | None = None) -> d
     corpus = gather(options, target, progress)
     course = prepare(options, target, corpus)
     learned, held = corpus.split()
-    begin = time.perf_counter()
     done = _train(options, course, learned, held, folder, progress)
-    return _finish(options, course, held, folder, done, time.perf_counter() - begin, len(learned.kinds))
+    return _finish(options, course, held, folder, done, len(learned.kinds))
 
 
 def _train(
@@ -56,6 +55,7 @@ def _train(
     optimiser = torch.optim.AdamW(course.module.parameters(), lr=options.rate, betas=(0.9, 0.95), weight_decay=0.01)
     facts = {**options.facts, "target": course.config["target"]["sha256"]}
     done = checkpoint.read(folder, course.module, optimiser, facts)
+    begin = time.perf_counter() - done.seconds
     if not done.curve:
         done = Progressed(0, (_point(course, held, options, 0),))
     try:
@@ -65,7 +65,7 @@ def _train(
             curve = done.curve
             if (done.step + 1) % options.every == 0 or done.step + 1 == options.steps:
                 curve = (*curve, _point(course, held, options, done.step + 1))
-            done = Progressed(done.step + 1, curve)
+            done = Progressed(done.step + 1, curve, time.perf_counter() - begin)
             if curve[-1]["step"] == done.step:
                 checkpoint.write(folder, course.module, optimiser, done, facts)
     except KeyboardInterrupt:
@@ -124,7 +124,7 @@ def _point(course: Course, held: Corpus, options: Options, step: int) -> dict[st
 
 
 def _finish(
-    options: Options, course: Course, held: Corpus, folder: Path, done: Progressed, seconds: float, count: int
+    options: Options, course: Course, held: Corpus, folder: Path, done: Progressed, count: int
 ) -> dict[str, Any]:
     """Write the draft, and measure it as it will be read back."""
     weights = trained(course.module)
@@ -144,7 +144,7 @@ def _finish(
         "data_licence": options.licence or "own prompts: Apache-2.0; library sources: PSF; answers: the target's own",
         "sequences": count,
         "steps": done.step,
-        "seconds": seconds,
+        "seconds": done.seconds,
         "device": str(course.ids.device),
         "parameters": sum(w.numel() for w in weights.values()),
         "bytes": (folder / WEIGHTS).stat().st_size,

@@ -39,14 +39,15 @@ def test_every_option_reaches_the_configuration() -> None:
     )
     config = _configure(*argv.split())
     expected = decode.Config(
-        target="t", draft=("ngram", "early-exit:4"), draft_max=5, selector="ucb1", backend="numpy",
+        target="t", draft=("ngram", "early-exit:4"), draft_max=5, selector=("ucb1",), backend="numpy",
         systems=("plain", "speculation"), kinds=("code", "chat"), limit=2, prompts="p.jsonl", max_new_tokens=33,
         temperature=0.7, eos="stop", repeats=3, seed=9, dtype="float32", device="cpu", threads=2,
         batch=(1, 4), queue=3, recalibrate=True, command=f"flashspec bench decode {argv}",
     )  # fmt: skip
     assert config == expected
     unchanged = [o.name for o in options(decode.Config) if getattr(config, o.name) == o.default]
-    assert unchanged == []
+    assert unchanged == ["stream"]  # of one request at a time
+    assert _configure("--stream", "yes", "--selector", "cht", "ucb1").selector == ("cht", "ucb1")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,10 @@ def test_every_option_reaches_the_configuration() -> None:
         ({"systems": ("plain", "magic")}, "system is 'magic'; allowed: plain, speculation"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"repeats": 0}, "repeats is 0"),
+        ({"stream": "on"}, "stream is 'on'; allowed: yes, no"),
+        ({"selector": ("cht", "cht")}, "each once"),
+        ({"batch": (1, 4), "stream": "yes"}, "leave batch at 1"),
+        ({"batch": (4,), "selector": ("cht", "ucb1")}, "leave batch at 1"),
         ({"queue": 0}, "queue is 0"),
         ({"batch": (4, 0)}, "batch is .4, 0.; allowed"),
         ({"batch": (4, 4)}, "each once"),

@@ -11,6 +11,7 @@ import pytest
 
 from flashspec.bench.prompts import Prompt
 from flashspec.bench.systems import NAMES, Budget, Ours, Stopwatch, Transformers, build
+from flashspec.decoding.shared import Shared
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -57,7 +58,22 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _build(loaded: Any, budget: Budget, *names: str) -> list[Ours | Transformers]:
-    return build(names, loaded, budget, ["ngram", "suffix"], {"draft_max": 4, "selector": "ucb1"})
+    return build(names, loaded, budget, ["ngram", "suffix"], ["ucb1"], False, {"draft_max": 4})
+
+
+def test_selectors_are_systems_and_a_stream_carries_what_was_learned(loaded: Any) -> None:
+    """Each by its name, with a state of its own; the baseline does without a fixed draft that it does not have."""
+    names, chosen = ("plain", "speculation"), ["ucb1", "fixed:ngram/2"]
+    plain, ucb1, fixed = build(names, loaded, Budget(9, 0.0, "ignore"), ["ngram"], chosen, True, {"draft_max": 4})
+    assert [s.name for s in (plain, ucb1, fixed)] == ["plain", *chosen]
+    assert isinstance(ucb1, Ours)
+    assert isinstance(fixed, Ours)
+    assert isinstance(ucb1.shared, Shared)
+    first = ucb1.answer(PROMPT, 0)
+    learned = ucb1.shared.state
+    assert ucb1.answer(PROMPT, 0).token_ids == first.token_ids == fixed.answer(PROMPT, 0).token_ids
+    assert ucb1.shared.state is not learned
+    assert ucb1.shared is not fixed.shared
 
 
 @pytest.mark.parametrize("eos", ["ignore", "mask"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flashspec.drafts.spec import DEFAULT_DRAFTS
+from flashspec.drafts.shipped import default_drafts
 from flashspec.errors import BackendUnavailable, CapabilityError, ContractError, FlashSpecError, ModelError, UnknownName
 
 pytest.importorskip("cyclopts", reason="the packages of the command line are not installed")
@@ -141,10 +141,10 @@ def test_bad_options_about_logits_are_one_line_before_a_model_is_loaded(
 
 
 def test_defaults_are_those_of_the_library(run: Run, engine: Engine) -> None:
-    """Unasked: the preset, three drafts, greedy, the chat template if there is one."""
+    """Unasked: the preset, free drafts and its specialists, greedy, the chat template if there is one."""
     run("generate", "Hi")
     assert engine.loads[0][0] == "smollm2-135m"
-    assert engine.builds[0][0] == DEFAULT_DRAFTS
+    assert engine.builds[0][0] == default_drafts("smollm2-135m")
     assert engine.prompts[0] == ("Hi", None)
     assert engine.requests[0].temperature == 0
 
@@ -195,7 +195,7 @@ def test_word_after_json_is_the_prompt_unless_it_is_a_json_file(run: Run, engine
 def test_compare_decodes_again_without_drafts(run: Run, engine: Engine) -> None:
     """``--compare`` builds an empty pool, runs the same request and reports both."""
     report = json.loads(run("generate", "Hi", "--compare", "--json").out)
-    assert [drafts for drafts, _ in engine.builds] == [DEFAULT_DRAFTS, ()]
+    assert [drafts for drafts, _ in engine.builds] == [default_drafts("smollm2-135m"), ()]
     assert report["plain"] == {"tokens_per_second": 4.0, "token_ids": list(range(8)), "same_tokens": True}
     assert "plain" not in json.loads(run("generate", "Hi", "--json").out)
 

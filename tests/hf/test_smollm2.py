@@ -14,6 +14,7 @@ transformers = pytest.importorskip("transformers", reason="the hf extra is not i
 
 from flashspec.bench.prompts import load_prompts  # noqa: E402
 from flashspec.decoding import Request, start, step  # noqa: E402
+from flashspec.drafts.shipped import SHIPPED  # noqa: E402
 from flashspec.hf import Speculator, load  # noqa: E402
 from flashspec.hf.lm import HFCache  # noqa: E402
 from flashspec.hf.loading import encode_prompt  # noqa: E402
@@ -99,6 +100,25 @@ def test_the_model_as_its_own_draft_is_accepted_and_identical(smollm2: Any, refe
         result = speculator.generate(speculator.default_request(ids, max_new_tokens=NEW))
         assert result.token_ids == expected
         assert result.stats.accepted == result.stats.drafted
+
+
+def test_trained_drafts_change_no_token_and_the_specialist_of_code_knows_code(
+    smollm2: Any, references: dict[Ids, Ids]
+) -> None:
+    """Another draft at every step, on one prompt of each kind; then the code draft alone, on code and on prose."""
+    names = [f"trained:{name}" for name in SHIPPED["smollm2-135m"]]
+    prompts = list(references)[::10]
+    speculator = Speculator.build(smollm2, names, draft_max=3, selector="random")
+    for ids in prompts:
+        result = speculator.generate(speculator.default_request(ids, max_new_tokens=NEW))
+        assert result.token_ids == references[ids]
+    rates = {}
+    alone = Speculator.build(smollm2, names[:1], draft_max=3, selector="fixed:trained:code/1")
+    for kind, ids in (("code", prompts[0]), ("prose", prompts[3])):
+        stats = alone.generate(alone.default_request(ids, max_new_tokens=3 * NEW)).stats
+        assert not stats.lost
+        rates[kind] = stats.accepted / stats.drafted
+    assert rates["code"] > 0.5 > rates["prose"]
 
 
 @pytest.mark.nightly

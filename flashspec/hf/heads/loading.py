@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from flashspec.drafts import Drafter
+from flashspec.drafts.shipped import shipped_folder
 from flashspec.errors import ContractError, ModelError
 from flashspec.hf.heads import published
 from flashspec.hf.heads.files import CONFIG, EDITION, FORMAT, WEIGHTS, put, read_config, read_weights, unpack
@@ -30,6 +31,19 @@ def head(context: Any, argument: str) -> Drafter:
     target = context.target
     ground = Ground(target.model, context.lm, context.backend)
     return load(ground, Path(argument).expanduser(), f"head:{argument}", target.name)
+
+
+def shipped(context: Any, argument: str) -> Drafter:
+    """What ``--draft trained:NAME`` names: a draft that comes with FlashSpec for the target, a preset.
+
+    Raises:
+        UnknownName: the target has no draft of that name.
+        ModelError: its files are damaged.
+        CapabilityError: the target's weights are not those that it was trained for.
+    """
+    target = context.target
+    ground = Ground(target.model, context.lm, context.backend)
+    return load(ground, shipped_folder(target.name, argument), f"trained:{argument}", target.name)
 
 
 def load(ground: Ground, folder: Path, name: str, target: str) -> Drafter:
