@@ -40,6 +40,7 @@ def plain(speculator: Any, asked: list[Any]) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore:TensorFloat32")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch's inductor
 @pytest.mark.parametrize("compiled", [False, True])
 def test_graphs_decode_what_the_loop_decodes(tiny: Make, compiled: bool) -> None:
     """Greedy and sampled requests, three slots, filters that come and go, in float32."""
