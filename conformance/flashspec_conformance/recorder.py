@@ -45,7 +45,8 @@ class Recorder:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Keep the tests of the selected clauses and of the spec version, statistics last."""
-        items[:] = [i for i in items if self._in_version(i)]
+        known, unknown = frozenset(clauses(self.version)), newer(self.version)
+        items[:] = [i for i in items if _within(i, known, unknown)]
         kept = [i for i in items if not self.clauses or self.clauses & set(clauses_of(i))]
         chosen = set(kept)
         dropped = [i for i in items if i not in chosen]
@@ -62,10 +63,6 @@ class Recorder:
         """Whether a test is of this share: by its name, because a later process may collect fewer files."""
         number, shares = self.share
         return zlib.crc32(test.encode()) % shares == number
-
-    def _in_version(self, item: pytest.Item) -> bool:
-        cited = set(clauses_of(item))
-        return (not cited or bool(cited & set(clauses(self.version)))) and not newer(self.version) & set(items_of(item))
 
     def _collected(self, items: list[pytest.Item]) -> dict[str, Any]:
         tests = {i.nodeid: [clauses_of(i), items_of(i)] for i in items}
@@ -138,6 +135,12 @@ class Recorder:
         return report.build(
             report.Outcome(subject.target, subject.device, subject.declared(), entries, smoked, whole, self.version)
         )
+
+
+def _within(item: pytest.Item, known: frozenset[str], newer: frozenset[str]) -> bool:
+    """Whether a test asks for nothing that a version of the spec does not know: its clauses, its capabilities."""
+    cited = set(clauses_of(item))
+    return (not cited or bool(cited & known)) and not newer & set(items_of(item))
 
 
 def stable(text: str) -> str:

@@ -47,7 +47,7 @@ def trial(name: str, backend: Backend, clauses: Iterable[str]) -> Recorder:
     wanted = frozenset(clauses)
     recorder = Recorder(Subject(name, backend), wanted, smoke=False, once=True)
     arguments = [
-        *("-c", str(INI), "--rootdir", str(HOME), "-q", "--tb=line"),
+        *("-c", str(INI), "--rootdir", str(HOME), "-q", "--tb=line", "-p", "no:unraisableexception"),
         *("-k", SUBSET, *files(wanted)),
     ]
     with contextlib.redirect_stdout(io.StringIO()) as told:
