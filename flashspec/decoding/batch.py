@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import numpy as np
 
 from flashspec.contract import Ragged, Verdict
 from flashspec.decoding.batch_cost import BatchCost
@@ -23,12 +24,13 @@ from flashspec.decoding.batch_verify import (
     stack_streams,
     stack_tokens,
 )
+from flashspec.decoding.joint import best_together
 from flashspec.decoding.learning import learn
 from flashspec.decoding.loop import check_request
 from flashspec.decoding.processed import Asked, Processed, describe, process
 from flashspec.decoding.request import Request
-from flashspec.decoding.state import Engine, Info, Judged, Offer, State
-from flashspec.decoding.step import PHASES, advance, propose, start
+from flashspec.decoding.state import Chosen, Engine, Info, Judged, Offer, State
+from flashspec.decoding.step import PHASES, advance, choose, drafted, start
 from flashspec.errors import ContractError, NumericalError
 
 
@@ -44,6 +46,9 @@ class BatchEngine:
     plan_for: int | None = None
     """Choose drafts at the prices of this batch size, whatever the real one is; None: the real one. With sampled
     drafts the tokens depend on the arms played, so only a fixed size keeps them free of the number of neighbours."""
+    joint: bool = True
+    """Choose the drafts of all requests together (see ``decoding.joint``) where the selector says what it expects and
+    no ``plan_for`` is set; else each request chooses by itself, at its price."""
 
 
 @attrs.frozen(eq=False)
@@ -131,7 +136,7 @@ def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, BatchInfo]
         raise ContractError(f"members {idle} are finished; allowed: running members, at least one; let them leave")
     begun = engine.one.clock()
     priced = _priced(engine, len(state.members))
-    offers = [propose(priced, m.request, m.state) for m in state.members]
+    offers = [drafted(priced, each) for each in _chosen(engine, priced, state.members)]
     ready = engine.one.clock()
     cache, judged = _verify(engine, state, offers)
     read = engine.one.clock()
@@ -149,6 +154,16 @@ def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, BatchInfo]
         tuple(info for _, info in done), over - begun, _expected(engine, offers), dict(zip(PHASES, phases, strict=True))
     )
     return BatchState(cache, tuple(member for member, _ in done)), told
+
+
+def _chosen(engine: BatchEngine, priced: Engine, members: tuple[Member, ...]) -> list[Chosen]:
+    """What every member plays: its own choice, or that of all together."""
+    chosen = [choose(priced, m.request, m.state) for m in members]
+    expected = [c.expected for c in chosen if c.expected is not None]
+    if not engine.joint or engine.plan_for is not None or len(expected) < max(2, len(chosen)):
+        return chosen
+    arms = best_together(engine.cost, priced.arms, np.array(expected))
+    return [attrs.evolve(c, arm=arm) for c, arm in zip(chosen, arms.tolist(), strict=True)]
 
 
 def _expected(engine: BatchEngine, offers: list[Offer]) -> float:

@@ -1,6 +1,6 @@
 """What a step of a batch costs, by number of requests and width, and what each request is charged for its draft.
 
-The best joint choice maximises expected tokens over seconds, summed over the batch. Here every request
+The best joint choice is that of ``decoding.joint``. Where a selector does not say what it expects, every request
 chooses by itself, against a price list: its share of a step without drafts, ``C(B, 1) / B``, plus a price
 of its own draft of ``g`` tokens. That price is the larger of what the draft adds to a step in which only
 this request drafts, and of its share of a step in which all do the same. Where costs are convex or concave
@@ -68,9 +68,10 @@ class BatchCost:
         Raises:
             ContractError: a batch larger than any that was measured.
         """
-        return float(self._steps(batch, np.array([width]))[0])
+        return float(self.steps(batch, np.array([width]))[0])
 
-    def _steps(self, batch: int, width: np.ndarray) -> np.ndarray:
+    def steps(self, batch: int, width: np.ndarray) -> np.ndarray:
+        """:meth:`step` for several widths, ``[N]``."""
         batches, widths = self.batches, self.widths
         if not 1 <= batch <= batches[-1]:
             raise ContractError(f"a batch of {batch} was asked for; measured: 1 to {batches[-1]}; measure more")
@@ -85,15 +86,16 @@ class BatchCost:
         """Seconds that one of ``batch`` requests is charged for each arm, ``[M]``."""
         plain, length = self.step(batch, 1), arms.length
         # A disturbed measurement may show a wider step as the cheaper one; it is not.
-        alike = np.maximum(0.0, self._steps(batch, 1.0 + length) - plain)
-        alone = self._steps(batch, 1.0 + length / batch) - plain
+        alike = np.maximum(0.0, self.steps(batch, 1.0 + length) - plain)
+        alone = self.steps(batch, 1.0 + length / batch) - plain
         price = alike if self.padded else np.maximum(alone, alike / batch)
-        seconds: np.ndarray = plain / batch + price + length * self._drafting(arms)
+        seconds: np.ndarray = plain / batch + price + self.drafting(arms)
         return seconds
 
-    def _drafting(self, arms: Arms) -> np.ndarray:
-        """Seconds of one draft token of each arm, ``[M]``."""
-        return np.array([self.draft.get(arms.drafts[int(d)], 0.0) for d in arms.draft])
+    def drafting(self, arms: Arms) -> np.ndarray:
+        """Seconds that one request's draft of each arm takes, ``[M]``."""
+        seconds: np.ndarray = arms.length * np.array([self.draft.get(arms.drafts[int(d)], 0.0) for d in arms.draft])
+        return seconds
 
 
 def measure_batch(

@@ -113,6 +113,24 @@ class Info:
 
 
 @attrs.frozen(eq=False)
+class Chosen:
+    """What a request would play, before anything is drafted but what costs nothing."""
+
+    stream: Stream
+    sampling: Sampling
+    free: Mapping[int, Draft]
+    context: np.ndarray
+    arm: int
+    chosen: Choice
+    held: tuple[Any, ...]
+    """The drafters' states."""
+    expected: np.ndarray | None = None
+    """Tokens of the step by arm, ``[M]``, minus infinity where it cannot be played; None where the selector does
+    not say."""
+    selector_seconds: float = 0.0
+
+
+@attrs.frozen(eq=False)
 class Offer:
     """What was chosen and drafted, before the target has read it."""
 

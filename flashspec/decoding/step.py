@@ -24,7 +24,7 @@ from flashspec.decoding.processed import Asked, describe, process
 from flashspec.decoding.processing import begin, settle
 from flashspec.decoding.request import Request
 from flashspec.decoding.shared import fitted
-from flashspec.decoding.state import Engine, Info, Judged, Offer, State
+from flashspec.decoding.state import Chosen, Engine, Info, Judged, Offer, State
 from flashspec.decoding.timings import Timings
 from flashspec.drafts.follower import Follower
 from flashspec.drafts.protocol import Draft
@@ -137,25 +137,29 @@ def _refuse_broken(request: Request, judged: Judged, position: int) -> None:
     )
 
 
-def propose(engine: Engine, request: Request, state: State) -> Offer:
-    """Select an arm and draft its tokens."""
+def choose(engine: Engine, request: Request, state: State) -> Chosen:
+    """Select an arm."""
     stream = Stream.of([request.seed], [len(state.tokens)])
     sampling = request.sampling()
     free, held = drafting.free_drafts(engine.drafters, state.drafts, sampling, stream, engine.lm.vocab)
     context = np.array([free[d].context if d in free else 0 for d in range(len(engine.arms.drafts))], np.int64)
     active = _active(engine, _room(engine, request, state), free, held)
+    cost = engine.cost if state.cost is None else state.cost
     begin = engine.clock()
-    arm, chosen = engine.selector.select(
-        state.selector,
-        (request.seed, state.step),
-        context,
-        engine.cost if state.cost is None else state.cost,
-        active,
-    )
-    middle = engine.clock()
-    draft, held = _draft(engine, held, int(arm), free, sampling, stream)
-    chosen_in, drafted_in = middle - begin, engine.clock() - middle
-    return Offer(stream, sampling, free, context, int(arm), chosen, draft, held, chosen_in, drafted_in)
+    arm, told = engine.selector.select(state.selector, (request.seed, state.step), context, cost, active)
+    seconds = engine.clock() - begin
+    expected = told.scores * cost if engine.selector.per_second else None
+    return Chosen(stream, sampling, free, context, int(arm), told, held, expected, seconds)
+
+
+def drafted(engine: Engine, chosen: Chosen) -> Offer:
+    """Draft the tokens of the chosen arm."""
+    begin = engine.clock()
+    made, held = _draft(engine, chosen.held, chosen.arm, chosen.free, chosen.sampling, chosen.stream)
+    return Offer(
+        chosen.stream, chosen.sampling, chosen.free, chosen.context, chosen.arm, chosen.chosen, made, held,
+        chosen.selector_seconds, engine.clock() - begin,
+    )  # fmt: skip
 
 
 def advance(engine: Engine, request: Request, state: State, offer: Offer, judged: Judged) -> tuple[State, int]:
@@ -211,7 +215,7 @@ def step(engine: Engine, request: Request, state: State) -> tuple[State, Info]:
         NumericalError: the target's logits are NaN, infinite or all masked where a token is due.
     """
     begin = engine.clock()
-    offer = propose(engine, request, state)
+    offer = drafted(engine, choose(engine, request, state))
     ready = engine.clock()
     cache, judged = _verify(engine, request, state, offer)
     judged = attrs.evolve(judged, seconds=engine.clock() - ready)

@@ -293,4 +293,4 @@ def cht(**options: Any) -> Selector:
 
     select = choice.select_by(scores, propensity)
     core = Core(core_scores, core_learn)
-    return Selector("cht", init, select, observe, scores, None, attrs.asdict(chosen), core=core)
+    return Selector("cht", init, select, observe, scores, None, attrs.asdict(chosen), core=core, per_second=True)

@@ -81,4 +81,4 @@ def hazard_ts(**options: Any) -> Selector:
     on_host = choice.on_host(scores)
     select = choice.select_by(on_host, choice.unknown)
     config = attrs.asdict(chosen)
-    return Selector("hazard_ts", init, select, update, on_host, None, config, core=Core(scores, learn))
+    return Selector("hazard_ts", init, select, update, on_host, None, config, core=Core(scores, learn), per_second=True)

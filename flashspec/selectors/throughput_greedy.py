@@ -64,4 +64,5 @@ def throughput_greedy(*, window: int = 20) -> Selector:
         return Recent(arms, np.zeros((*shape, window)), np.zeros(shape, np.int64))
 
     select = choice.select_by(scores, choice.certain)
-    return Selector("throughput_greedy", init, select, update, scores, None, {"window": window})
+    config = {"window": window}
+    return Selector("throughput_greedy", init, select, update, scores, None, config, per_second=True)

@@ -301,3 +301,5 @@ class Selector:
     """``update_all(state, x) -> state`` for the plain rewards ``[..., M]`` of every arm; None: learns from one arm."""
     core: Core | None = None
     """The same on arrays of any library; None: on the host only."""
+    per_second: bool = False
+    """Whether scores are expected tokens over cost, so that a batch can weigh them jointly (``decoding.joint``)."""
