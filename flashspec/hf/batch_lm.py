@@ -174,7 +174,7 @@ class BatchHF:
         ]
         narrow = [p for p in pieces if self.together and p.width <= WIDE]
         alone = tuple(p for p in pieces if p not in narrow)
-        device = self.one.model.device
+        device, like = self.one.model.device, self.one.model.get_input_embeddings().weight
         masks: dict[int | None, tuple[list[Tensor | None], Tensor | None]] = {}
         size = (
             len(pieces),
@@ -186,7 +186,7 @@ class BatchHF:
             starts[piece.slot] = piece.start
         for window in set(self.windows):
             whole = block_mask(starts, *size[1:], window, self.groups, device) if narrow else None
-            masks[window] = ([piece_mask(p, window, self.groups, device) for p in alone], whole)
+            masks[window] = ([piece_mask(p, window, self.groups, like) for p in alone], whole)
         return Plan(alone, self._block(narrow, *size) if narrow else None, self.windows, masks)
 
     def _block(self, narrow: Sequence[Piece], slots: int, width: int, length: int) -> Block:

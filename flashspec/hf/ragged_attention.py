@@ -74,13 +74,20 @@ class Attends(Protocol):
         """``[1, R, H, D]`` for ``query [1, H, R, D]``."""
 
 
-def piece_mask(piece: Piece, window: int | None, groups: int, device: torch.device) -> Tensor | None:
-    """``[groups * W, keys]`` bool for the keys that ``first_key`` leaves; None where no mask is needed."""
+def piece_mask(piece: Piece, window: int | None, groups: int, like: Tensor) -> Tensor | None:
+    """``[groups * W, keys]`` for the keys that ``first_key`` leaves; None where no mask is needed.
+
+    On a CPU numbers of the dtype of ``like`` to be added to scores, which scaled dot products would make of truth
+    values in every layer anew; else bool.
+    """
     if piece.width == 1 or (piece.start == 0 and (window is None or piece.width <= window)):
         return None
-    places = torch.arange(piece.start, piece.start + piece.width, device=device)
-    keys = torch.arange(first_key(piece, window), piece.start + piece.width, device=device)
-    return visible(places, keys, window).repeat(groups, 1)
+    places = torch.arange(piece.start, piece.start + piece.width, device=like.device)
+    keys = torch.arange(first_key(piece, window), piece.start + piece.width, device=like.device)
+    seen = visible(places, keys, window).repeat(groups, 1)
+    if like.device.type != "cpu":
+        return seen
+    return torch.zeros(seen.shape, dtype=like.dtype).masked_fill_(~seen, -torch.inf)
 
 
 def visible(places: Tensor, keys: Tensor, window: int | None) -> Tensor:

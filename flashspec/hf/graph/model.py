@@ -52,12 +52,12 @@ class StaticModel:
 
     def read(self, slot: int, ids: Tensor, size: int) -> None:
         """Fill a slot's cache with the first ``size`` of ``ids``, a prompt on the device, in large pieces."""
-        device = ids.device
+        device, like = ids.device, self.model.get_input_embeddings().weight
         for start in range(0, size, PROMPT):
             width = min(PROMPT, size - start)
             piece = Piece(slot, 0, width, start)
             masks: dict[int | None, tuple[list[Tensor | None], Tensor | None]]
-            masks = {w: ([piece_mask(piece, w, self.groups, device)], None) for w in set(self.windows)}
+            masks = {w: ([piece_mask(piece, w, self.groups, like)], None) for w in set(self.windows)}
             place = torch.arange(start, start + width, device=device)
             where = torch.full((width,), slot, dtype=torch.int64, device=device)
             self._call(ids[start : start + width], where, place, Plan((piece,), None, self.windows, masks), 1)
