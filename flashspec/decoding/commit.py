@@ -7,16 +7,13 @@ end alike. Cutting after the first stopping token keeps the law exact: it is a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import attrs
 
 from flashspec.decoding.logprobs import TokenLogprobs
 from flashspec.decoding.request import FinishReason, Request
 from flashspec.decoding.text import Decode, Detokenizer, find_stop, held_back
-
-ExtraStop = Callable[[tuple[int, ...]], bool]
-"""New tokens so far to "end here": a host's own stopping criteria."""
 
 
 @attrs.frozen
@@ -41,9 +38,7 @@ class Output:
         return self.detokenizer.text[: self.cut]
 
 
-def _ending(
-    output: Output, before: int, request: Request, extra: ExtraStop | None
-) -> tuple[FinishReason | None, int | None]:
+def _ending(output: Output, before: int, request: Request) -> tuple[FinishReason | None, int | None]:
     """Why generation ends after the last committed token, and where its text is cut."""
     tokens = output.token_ids
     if tokens[-1] in request.eos_ids:
@@ -52,7 +47,7 @@ def _ending(
         place = find_stop(output.detokenizer.text, request.stop, before)
         if place is not None:
             return "stop", place
-    if extra is not None and extra(tokens):
+    if request.ends is not None and request.ends(tokens):
         return "stop", None
     return ("length", None) if len(tokens) >= request.max_new_tokens else (None, None)
 
@@ -62,7 +57,6 @@ def commit(
     emitted: Sequence[int],
     request: Request,
     decode: Decode,
-    extra: ExtraStop | None = None,
     *,
     origins: Sequence[str] = (),
     logprobs: Sequence[TokenLogprobs] = (),
@@ -82,7 +76,7 @@ def commit(
             token_ids=(*output.token_ids, token),
             detokenizer=output.detokenizer.push(token, decode),
         )
-        reason, cut = _ending(output, before, request, extra)
+        reason, cut = _ending(output, before, request)
         output = attrs.evolve(output, finish_reason=reason, cut=cut)
         kept += 1
     output = attrs.evolve(

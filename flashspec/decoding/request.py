@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
@@ -92,6 +92,8 @@ class Request:
     logprobs_of: LogprobsOf = "raw"
     """``raw``: the target's own law, before any setting. ``processed``: the law that is really sampled from, after
     processors, temperature and filters; at temperature 0 a point mass."""
+    ends: Callable[[tuple[int, ...]], bool] | None = None
+    """A host's own stopping rule, asked after every new token with all of them; None never stops."""
     active: tuple[Processor, ...] = attrs.field(
         init=False, eq=False, repr=False, default=attrs.Factory(lambda self: built_in(self), takes_self=True)
     )

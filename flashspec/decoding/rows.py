@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flashspec.contract import Array, Backend
-from flashspec.decoding.processing import Changes
+from flashspec.decoding.processing import Changes, change_rows
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -55,6 +55,7 @@ class HostRows:
             scale = stage.scale.astype(wide.dtype)
             scaled = np.where(old < 0, old * scale, old / scale)
             flat[stage.rows, stage.ids] = scaled + stage.add.astype(wide.dtype)
+            change_rows(flat, stage.wholes, np.copy)
         return self.backend.asarray(wide, wide.dtype.name, self.device)
 
     def top(self, logits: Array, tokens: I64, count: int, allowed: Array | None) -> tuple[F64, F64, I64]:

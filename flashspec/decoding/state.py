@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from flashspec.contract import Backend, Sampling, Stream
-from flashspec.decoding.commit import ExtraStop, Output
+from flashspec.decoding.commit import Output
 from flashspec.decoding.cost import CostTable
 from flashspec.decoding.lm import CausalLM
 from flashspec.decoding.logprobs import TokenLogprobs
@@ -36,7 +36,6 @@ class Engine:
     """Seconds per step of every arm, ``[M]``."""
     decode: Decode
     clock: Callable[[], float]
-    extra_stop: ExtraStop | None = None
     method: str = "token"
     """The acceptance rule: ``token``, ``block`` or ``path`` (see ``decoding.method``)."""
     table: CostTable | None = None

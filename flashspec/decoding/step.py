@@ -171,9 +171,7 @@ def advance(engine: Engine, request: Request, state: State, offer: Offer, judged
     _refuse_broken(request, judged, len(state.tokens))
     name = engine.arms.drafts[int(engine.arms.draft[offer.arm])]
     origins = [name] * judged.accepted + [TARGET] * (len(judged.emitted) - judged.accepted)
-    output, kept = commit(
-        state.output, judged.emitted, request, engine.decode, engine.extra_stop, origins=origins, logprobs=judged.told
-    )
+    output, kept = commit(state.output, judged.emitted, request, engine.decode, origins=origins, logprobs=judged.told)
     new = judged.emitted[:kept]
     moved = attrs.evolve(
         state,

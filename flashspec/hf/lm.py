@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import torch
 from transformers import DynamicCache
+from transformers.cache_utils import StaticLayer
 
 from flashspec.contract import Array, Backend
 from flashspec.errors import CapabilityError, ContractError
@@ -43,6 +44,8 @@ class HFCausalLM:
     """From logits to arrays of a backend that does not take torch tensors."""
     taps: tuple[int, ...] = ()
     """Hidden states that the cache keeps for drafts that read them (see ``drafts.follower``)."""
+    past: Any = None
+    """An empty static cache to decode one request on; None makes a dynamic one for each."""
 
     @classmethod
     def of(cls, model: Any, backend: Backend) -> HFCausalLM:
@@ -76,6 +79,8 @@ class HFCausalLM:
 
     def start(self) -> HFCache:
         """An empty cache that records what a rollback needs."""
+        if self.past is not None:
+            return HFCache(self.past)
         past: Any = DynamicCache(config=self.model.config)
         past.activate_past_recording()
         return HFCache(past)
@@ -113,7 +118,7 @@ class HFCausalLM:
             input_ids=ids, past_key_values=held, use_cache=True, logits_to_keep=rows, return_dict=True, **wanted
         )
         past = out.past_key_values
-        if cache.length == 0:
+        if cache.length == 0 and self.past is None:
             check_croppable(self.model, past)
         logits = out.logits if self.convert is None else self.convert(out.logits)
         hidden = {tap: out.hidden_states[tap] for tap in self.taps}
@@ -124,6 +129,10 @@ class HFCausalLM:
         """The cache without its newest ``drop`` tokens; ``drop = 0`` lets windows shrink."""
         if not 0 <= drop <= cache.length:
             raise ContractError(f"cannot drop {drop} of {cache.length} cached tokens")
+        if self.past is not None:
+            for layer in cache.past.layers:
+                layer.cumulative_length.sub_(drop)
+            return HFCache(cache.past, cache.length - drop, None, cache.first, cache.hidden)
         wanted, newest = cache.length - drop, cache
         while cache.before is not None and cache.before.length >= wanted:
             cache = cache.before
@@ -134,6 +143,11 @@ class HFCausalLM:
         """Wait for a GPU to finish, so that a clock can be read."""
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
+
+
+def fixed_layers(past: Any) -> bool:
+    """Whether a cache is static in all layers: what lies behind its length is masked, so a length can shrink."""
+    return bool(past.layers) and all(type(layer) is StaticLayer for layer in past.layers)
 
 
 def own(layer: Any) -> Any:

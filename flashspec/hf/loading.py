@@ -40,6 +40,18 @@ class Loaded:
     device: str
     """The type of the model's device, ``cpu`` or ``cuda``."""
 
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any) -> Loaded:
+        """A model that somebody has loaded already.
+
+        Raises:
+            ContractError: it is in training mode.
+        """
+        if model.training:
+            raise ContractError("the model is in training mode; allowed: evaluation mode; call model.eval()")
+        name = model.config._name_or_path or type(model).__name__
+        return cls(model, tokenizer, name, None, str(model.dtype).removeprefix("torch."), str(model.device.type))
+
 
 def load(
     name: str,

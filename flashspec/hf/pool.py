@@ -63,9 +63,7 @@ def _model(context: PoolContext, argument: str) -> Drafter:
         raise ContractError("draft model: needs a name after the colon, a preset, hub id or folder")
     target = context.target
     loaded = load(argument, dtype=target.dtype, device=target.device)
-    lm = HFCausalLM.of(loaded.model, context.backend)
-    check_vocab(target.tokenizer, loaded.tokenizer, context.lm.vocab, lm.vocab, argument)
-    return ModelDrafter(f"model:{argument}", lm, context.backend)
+    return from_loaded(context, attrs.evolve(loaded, name=argument))
 
 
 def _trained(context: PoolContext, argument: str) -> Drafter:
@@ -78,8 +76,8 @@ FACTORIES = (_ngram, _suffix, _early_exit, _model, _trained)
 BUILT_IN: Mapping[str, Factory] = dict(zip(BUILT_IN_DRAFTS, FACTORIES, strict=True))
 
 
-def drafter(context: PoolContext, spec: str) -> Drafter:
-    """The drafter that ``spec`` names.
+def drafter(context: PoolContext, spec: str | Loaded) -> Drafter:
+    """The drafter that ``spec`` names, or that of a loaded model.
 
     Raises:
         UnknownName: no such kind; the known ones are listed.
@@ -88,9 +86,22 @@ def drafter(context: PoolContext, spec: str) -> Drafter:
         CapabilityError: a draft model whose vocabulary is not the target's.
         ModelError: weights that cannot be had.
     """
+    if isinstance(spec, Loaded):
+        return shorten(from_loaded(context, spec), context.draft_max)
     kind, argument = check_spec(spec)
     factory = BUILT_IN.get(kind) or registry.load(registry.entries(registry.DRAFTERS).get(kind, kind))
     return shorten(factory(context, argument), context.draft_max)
+
+
+def from_loaded(context: PoolContext, loaded: Loaded) -> Drafter:
+    """The draft of a model that is there already.
+
+    Raises:
+        CapabilityError: its vocabulary is not the target's.
+    """
+    lm = HFCausalLM.of(loaded.model, context.backend)
+    check_vocab(context.target.tokenizer, loaded.tokenizer, context.lm.vocab, lm.vocab, loaded.name)
+    return ModelDrafter(f"model:{loaded.name}", lm, context.backend)
 
 
 def shorten(made: Any, draft_max: int) -> Drafter:
@@ -106,7 +117,7 @@ def shorten(made: Any, draft_max: int) -> Drafter:
     return shortened
 
 
-def pool(context: PoolContext, specs: Sequence[str]) -> tuple[Drafter, ...]:
+def pool(context: PoolContext, specs: Sequence[str | Loaded]) -> tuple[Drafter, ...]:
     """The drafters of ``specs``, in order.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from flashspec.contract import Array
-from flashspec.decoding.processing import Changes
+from flashspec.decoding.processing import Changes, change_rows
 from flashspec.decoding.rows import F64, I64
 
 
@@ -30,6 +30,7 @@ class TorchRows:
             scale, add = torch.from_numpy(np.stack([stage.scale, stage.add])).to(wide.device, wide.dtype)
             old = flat[at[0], at[1]]
             flat[at[0], at[1]] = torch.where(old < 0, old * scale, old / scale) + add
+            change_rows(flat, stage.wholes, torch.clone)
         return wide
 
     @torch.inference_mode()

@@ -11,6 +11,7 @@ import attrs
 from flashspec import registry, selectors
 from flashspec.contract import Backend
 from flashspec.decoding import Engine, Generation, Request, Result
+from flashspec.decoding.batch import BatchEngine
 from flashspec.decoding.following import taps_of
 from flashspec.decoding.loop import Trace, generate
 from flashspec.decoding.method import AUTO, method_of
@@ -45,12 +46,14 @@ class Speculator:
     engine: Engine
     streamer: Any = None
     """A transformers streamer for ``custom_generate``, which transformers does not hand over itself."""
+    batch: BatchEngine | None = None
+    """What decodes several prompts together; None lets ``custom_generate`` make it for each call."""
 
     @classmethod
     def build(
         cls,
         target: Loaded,
-        drafts: Sequence[str] = DEFAULT_DRAFTS,
+        drafts: Sequence[str | Loaded] = DEFAULT_DRAFTS,
         *,
         draft_max: int = DEFAULT_DRAFT_MAX,
         selector: str | selectors.Selector = "cht",
@@ -65,7 +68,7 @@ class Speculator:
 
         Args:
             target: from :func:`flashspec.hf.load`.
-            drafts: what to choose from besides "none"; an empty list is plain decoding.
+            drafts: what to choose from besides "none", loaded models among them; an empty list is plain decoding.
             draft_max: longest draft in tokens.
             selector: a name of ``flashspec.selectors``, ``fixed:DRAFT/LENGTH``, or a selector.
             backend: a backend's name or ``module:attr``; None takes the best for the device.
@@ -110,6 +113,25 @@ class Speculator:
             engine = attrs.evolve(engine, rows=TorchRows(lm.device))
         return cls(target, engine)
 
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        assistant_model: Any = None,
+        *,
+        assistant_tokenizer: Any = None,
+        drafts: Sequence[str | Loaded] = DEFAULT_DRAFTS,
+        **options: Any,
+    ) -> Speculator:
+        """For models that are loaded already: what ``generate(assistant_model=...)`` takes, and drafts beside it.
+
+        ``options`` are those of :meth:`build`, which also says what is raised. Without ``assistant_tokenizer`` the
+        assistant's ids are taken to mean what the target's do.
+        """
+        helper = [] if assistant_model is None else [Loaded.of(assistant_model, assistant_tokenizer)]
+        return cls.build(Loaded.of(model, tokenizer), [*helper, *drafts], **options)
+
     def default_request(self, prompt_ids: Iterable[int], **overrides: Any) -> Request:
         """A greedy request with the model's own EOS ids; ``overrides`` are fields of ``Request``.
 
@@ -135,9 +157,21 @@ class Speculator:
         """The same object with a transformers streamer that gets tokens as they are committed."""
         return attrs.evolve(self, streamer=streamer)
 
-    def __call__(self, model: Any, input_ids: Any, **kwargs: Any) -> Any:
-        """The loop that ``model.generate(custom_generate=speculator)`` calls; see ``hf.generate``."""
-        return run_generate(self, model, input_ids, **kwargs)
+    def for_batches(self, largest: int, **options: Any) -> Speculator:
+        """The same object with an engine for up to ``largest`` prompts at a time, kept from call to call.
+
+        ``options`` are those of :func:`flashspec.hf.batch.batch_engine`, which also says what is raised.
+        """
+        from flashspec.hf.batch import batch_engine  # it imports this module
+
+        return attrs.evolve(self, batch=batch_engine(self, largest, **options))
+
+    def __call__(self, model: Any, input_ids: Any, stop: str | Sequence[str] = (), **kwargs: Any) -> Any:
+        """The loop that ``model.generate(custom_generate=speculator)`` calls; see ``hf.generate``.
+
+        ``stop`` are texts that end a row, given to ``generate`` as its own argument: ``stop_strings`` do not get here.
+        """
+        return run_generate(self, model, input_ids, stop, **kwargs)
 
 
 def word_ids(tokenizer: Any, words: Iterable[str | Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -82,7 +82,7 @@ def test_streamed_text_joins_to_the_final_text() -> None:
 
 def test_a_host_criterion_ends_the_request_after_its_token() -> None:
     """Extra stopping criteria see the new tokens one by one."""
-    output, kept = commit(Output(), [1, 2, 3], request(), decode, lambda tokens: len(tokens) == 2)
+    output, kept = commit(Output(), [1, 2, 3], request(ends=lambda tokens: len(tokens) == 2), decode)
     assert (kept, output.finish_reason) == (2, "stop")
 
 

@@ -237,3 +237,49 @@ def test_ids_outside_the_vocabulary_are_refused_before_any_work(
     broken = TableLM(VOCAB, lambda text: pytest.fail("the target was read"))
     with pytest.raises(ContractError, match=words):
         generate(build(broken, ()), ask(**fields))
+
+
+@attrs.frozen
+class Doubled:
+    """A change of the whole row: finite logits doubled, the token after the last one forbidden."""
+
+    seen: list[Any] = attrs.field(factory=list)
+
+    def start(self, prompt: Any) -> int:
+        return int(prompt[-1])
+
+    def advance(self, state: int, token: int) -> int:
+        return token
+
+    def edit(self, state: int, vocab: int) -> Edit:
+        def change(row: Any) -> Any:
+            self.seen.append(row.copy())
+            row *= 2
+            row[(state + 1) % vocab] = -math.inf
+            return row
+
+        return Edit(change=change)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_change_of_the_whole_row_comes_after_what_is_forbidden(build: Build, temperature: float) -> None:
+    """It sees minus infinity at earlier bans, gives the text of plain decoding, and nothing that it forbids comes."""
+    own = Doubled()
+    asked = ask(temperature=temperature, processors=(SuppressedAt(0, (6,)), own), bad_words=((4,), (1, 2)))
+    drafted = generate(engine(build, POOL), asked)
+    assert drafted.stats.accepted > 0
+    assert all(row[4] == -math.inf for row in own.seen)
+    assert any(np.isfinite(row[6]) for row in own.seen)
+    text = (2, *drafted.token_ids)
+    assert all(b != (a + 1) % VOCAB for a, b in itertools.pairwise(text))
+    assert generate(engine(build, ()), asked).token_ids == drafted.token_ids
+
+
+def test_a_change_is_not_asked_behind_a_draft_that_it_forbids() -> None:
+    """Rows behind such a draft stay as they are, in each request of a batch by itself."""
+    from flashspec.decoding.processing import change_rows, plan
+
+    rows = [*window([Doubled()], (0,), (1, 3), VOCAB).rows, *window([Doubled()], (0,), (3, 4), VOCAB).rows]
+    flat = np.ones((len(rows), VOCAB))
+    change_rows(flat, plan(rows, VOCAB).stages[0].wholes, np.copy)
+    assert [row.max() for row in flat] == [2, 1, 1, 2, 2, 1]

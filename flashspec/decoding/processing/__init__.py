@@ -8,7 +8,19 @@ from flashspec.decoding.processing.bans import Allowed, Bias, Forced, MinNewToke
 from flashspec.decoding.processing.grammar import Constrained, Grammar
 from flashspec.decoding.processing.penalties import Penalties
 from flashspec.decoding.processing.protocol import Edit, Processor, pack
-from flashspec.decoding.processing.window import Changes, Plan, Row, States, Window, begin, plan, settle, window
+from flashspec.decoding.processing.window import (
+    Changes,
+    Plan,
+    Row,
+    States,
+    Whole,
+    Window,
+    begin,
+    change_rows,
+    plan,
+    settle,
+    window,
+)
 
 __all__ = [
     "Allowed",
@@ -26,8 +38,10 @@ __all__ = [
     "Row",
     "States",
     "SuppressedAt",
+    "Whole",
     "Window",
     "begin",
+    "change_rows",
     "pack",
     "plan",
     "settle",

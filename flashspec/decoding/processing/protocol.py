@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from flashspec.contract import Array
 from flashspec.errors import ContractError
 
 I64 = npt.NDArray[np.int64]
@@ -16,6 +17,10 @@ F64 = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint32]
 
 NO_IDS: I64 = np.empty(0, np.int64)
+
+Change: TypeAlias = Callable[[Array], Array]
+"""From a row of logits ``[V]``, which it may overwrite, to the row in its place: float32 or float64, of the library
+that the target's logits are in."""
 
 
 @attrs.frozen(eq=False)
@@ -37,6 +42,10 @@ class Edit:
     """``[ceil(V / 32)]``: bit ``v % 32`` of word ``v // 32`` says whether token v may come next; None allows all."""
     overrides: bool = False
     """``allowed`` replaces what earlier processors forbade instead of adding to it."""
+    change: Change | None = None
+    """Any other change of the whole row, which comes with minus infinity at the tokens that earlier processors forbid.
+    It alone: the fields above stay as they are. It is not asked about rows behind a draft whose logit is minus
+    infinity, as no such row is used."""
 
 
 class Processor(Protocol):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from flashspec.decoding.processing.protocol import F64, I64, Edit, Processor, Words, ban, in_range
+from flashspec.contract import Array
+from flashspec.decoding.processing.protocol import F64, I64, Change, Edit, Processor, Words, ban, in_range
 from flashspec.errors import ContractError
 
 States = tuple[Any, ...]
@@ -24,6 +25,10 @@ class Row:
     """One a processor, in order."""
     allowed: Words | None = None
     """The packed mask of all processors together; None allows all."""
+    masks: tuple[Words | None, ...] = ()
+    """What the processors before each one allow."""
+    draft: int | None = None
+    """The draft between this row and the one before it; None in the first row of a request."""
 
 
 @attrs.frozen(eq=False)
@@ -42,6 +47,18 @@ class Window:
 
 
 @attrs.frozen(eq=False)
+class Whole:
+    """A change of one whole row. See :class:`Edit`."""
+
+    row: int
+    change: Change
+    closed: I64
+    """Ids that earlier processors forbid."""
+    draft: int | None
+    """As in :class:`Row`."""
+
+
+@attrs.frozen(eq=False)
 class Changes:
     """Logits to change, of any rows, ``[N]`` each; no pair of row and id twice. See :class:`Edit`."""
 
@@ -49,6 +66,13 @@ class Changes:
     ids: I64
     scale: F64
     add: F64
+    wholes: tuple[Whole, ...] = ()
+    """Other rows, ascending."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is changed."""
+        return not self.ids.size and not self.wholes
 
 
 @attrs.frozen(eq=False)
@@ -70,16 +94,18 @@ def _advanced(processors: Sequence[Processor], states: States, token: int) -> St
     return tuple(p.advance(s, token) for p, s in zip(processors, states, strict=True))
 
 
-def _row(processors: Sequence[Processor], states: States, vocab: int) -> Row:
+def _row(processors: Sequence[Processor], states: States, vocab: int, draft: int | None = None) -> Row:
     edits = tuple(p.edit(s, vocab) for p, s in zip(processors, states, strict=True))
     allowed: Words | None = None
+    masks: list[Words | None] = []
     for processor, edit in zip(processors, edits, strict=True):
+        masks.append(allowed)
         if edit is None:
             continue
         name = f"an id that {type(processor).__name__} names"
         in_range(edit.ids, vocab, name)
         allowed = _masked(allowed, edit, vocab, name)
-    return Row(edits, allowed)
+    return Row(edits, allowed, tuple(masks), draft)
 
 
 def _masked(allowed: Words | None, edit: Edit, vocab: int, name: str) -> Words | None:
@@ -111,7 +137,7 @@ def window(processors: Sequence[Processor], states: States, drafts: Sequence[int
         if allowed is not None and not int(allowed[draft // 32]) >> draft % 32 & 1:
             break
         trail.append(_advanced(processors, trail[-1], draft))
-        rows.append(_row(processors, trail[-1], vocab))
+        rows.append(_row(processors, trail[-1], vocab, draft))
     left = len(drafts) + 1 - len(rows)
     return Window((*rows, *[Row()] * left), tuple(trail))
 
@@ -128,13 +154,49 @@ def settle(processors: Sequence[Processor], held: Window, accepted: int, tokens:
 def plan(rows: Sequence[Row], vocab: int) -> Plan:
     """The rows of one forward, of one request or of a batch in its layout, as few wide operations."""
     depth = max((len(row.edits) for row in rows), default=0)
-    stages = [_stage([row.edits[k] if k < len(row.edits) else None for row in rows]) for k in range(depth)]
+    stages = [
+        attrs.evolve(
+            _stage([row.edits[k] if k < len(row.edits) else None for row in rows]), wholes=_wholes(rows, k, vocab)
+        )
+        for k in range(depth)
+    ]
     allowed = None
     if any(row.allowed is not None for row in rows):
         every = np.full(-(-vocab // 32), 0xFFFFFFFF, np.uint32)
         masks = [every if row.allowed is None else row.allowed for row in rows]
         allowed = np.stack(masks).view(np.int32)
-    return Plan(tuple(stage for stage in stages if stage.ids.size), allowed)
+    return Plan(tuple(stage for stage in stages if not stage.empty), allowed)
+
+
+def _wholes(rows: Sequence[Row], k: int, vocab: int) -> tuple[Whole, ...]:
+    """What processor ``k`` of each row does to all of it."""
+    found = []
+    for place, row in enumerate(rows):
+        edit = row.edits[k] if k < len(row.edits) else None
+        if edit is not None and edit.change is not None:
+            found.append(Whole(place, edit.change, _closed(row.masks[k], vocab), row.draft))
+    return tuple(found)
+
+
+def _closed(allowed: Words | None, vocab: int) -> I64:
+    """The ids that a packed mask forbids."""
+    if allowed is None:
+        return np.empty(0, np.int64)
+    bits = np.unpackbits(np.ascontiguousarray(allowed).view(np.uint8), bitorder="little")[:vocab]
+    return np.flatnonzero(bits == 0)
+
+
+def change_rows(flat: Array, wholes: Sequence[Whole], copy: Callable[[Array], Array]) -> None:
+    """Carry out changes of whole rows of ``flat [R, V]`` in place, but for those behind a draft that cannot come."""
+    left: set[int] = set()
+    for whole in wholes:
+        before = whole.row - 1
+        if whole.draft is not None and (before in left or float(flat[before, whole.draft]) == -np.inf):
+            left.add(whole.row)
+            continue
+        row = copy(flat[whole.row])
+        row[whole.closed] = -np.inf
+        flat[whole.row] = whole.change(row)
 
 
 def _stage(edits: Sequence[Edit | None]) -> Changes:

@@ -230,7 +230,7 @@ class GraphBatch:
         name = one.arms.drafts[int(one.arms.draft[flight.arm])]
         accepted = min(line[ACCEPTED], len(tokens))
         origins = [name] * accepted + [TARGET] * (len(tokens) - accepted)
-        member.output, kept = commit(member.output, tokens, member.request, one.decode, one.extra_stop, origins=origins)
+        member.output, kept = commit(member.output, tokens, member.request, one.decode, origins=origins)
         info = Info(
             flight.arm, name, line[DRAFTED], line[ACCEPTED], kept, tuple(tokens[:kept]), seconds, int(status),
             (0,) * len(one.arms.drafts), tuple(float(x) for x in flight.chosen.scores),
