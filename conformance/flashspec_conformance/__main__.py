@@ -17,6 +17,7 @@ COMMANDS = {
     "selector": "flashspec_conformance.selectors.command",
     "drafter": "flashspec_conformance.drafters.command",
     "function": "flashspec_conformance.functions.command",
+    "engine": "flashspec_conformance.engines.command",
     "new-backend": "flashspec_conformance.template.command",
 }
 """Each command's module: it has ``add_parser(subparsers)`` and ``run(arguments) -> exit status``."""

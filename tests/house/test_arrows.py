@@ -60,6 +60,7 @@ ROOMS = (
     Room("backends/flashspec_torch", BORDER | {"flashspec_torch", "torch", "numpy", "attrs"}),
     Room("backends/flashspec_triton", BORDER | {"flashspec_triton", "triton", "torch", "numpy", "attrs"}),
     Room("conformance/flashspec_conformance/mutants", SUITE | {"flashspec_numpy"}, refused=OUTER),
+    Room("conformance/flashspec_conformance/engines", SUITE, inside_functions=PEERS | {"triton"}),
     Room("conformance/flashspec_conformance/functions/peers", SUITE, inside_functions=PEERS),
     Room("conformance/flashspec_conformance", SUITE, refused=OUTER),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from typing import Any
 
+from flashspec_conformance.engines.rows import from_wheel
 from flashspec_conformance.functions.function import COINS, SAMPLED, Function, signature
 
 PARAMETERS = (
@@ -26,7 +27,9 @@ def block() -> Function:
 
 def _function(name: str, block: bool) -> Function:
     torch = import_module("torch")
-    wrapped = import_module("sglang.kernels.ops.speculative.reject_sampling").chain_speculative_sampling_triton
+    wrapped = from_wheel(
+        "sglang", "sglang/kernels/ops/speculative/reject_sampling.py"
+    ).chain_speculative_sampling_triton
     signature(wrapped, PARAMETERS, "sglang.kernels.ops.speculative.reject_sampling.chain_speculative_sampling_triton")
 
     def many(p: Any, q: Any, drafts: Any, coins: Any) -> tuple[Any, Any]:

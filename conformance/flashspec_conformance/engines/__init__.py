@@ -1,0 +1,1 @@
+"""Verifiers of engines, each asked what matters to somebody who serves with it."""
