@@ -122,7 +122,7 @@ class TorchBackend:
             return verify_host(rows, cu_rows, on_host(draft_tokens), where, known, randomness, method)
         drafts = tensor(draft_tokens, rows.device, torch.int64)
         if rows.numel() == 0:
-            return _nothing(drafts)
+            return nothing(drafts)
         return verify_rows(rows, cu_rows, drafts, where, known, randomness, method)
 
     def concat(self, proposals: Sequence[Dense]) -> Dense:
@@ -165,7 +165,7 @@ def _one_device(proposal: Proposal, rows: Tensor) -> None:
         )
 
 
-def _nothing(drafts: Tensor) -> Verdict:
+def nothing(drafts: Tensor) -> Verdict:
     """No request owns a row: nothing is emitted."""
     # implements: LAY-3
     batch, longest = drafts.shape

@@ -15,13 +15,16 @@ from flashspec_torch._proposal import Judges, draft_masses
 from flashspec_torch._target import Target, left_over
 
 
-def block_chain(target: Target, limits: Reach, found: Judges, drafts: Tensor, coin: Tensor) -> Chain:
-    """The longest accepted prefix of ``drafts [B, K]``, ``K >= 1``, values in ``[0, V)``; greedy requests apart."""
+def block_chain(
+    target: Target, limits: Reach, found: Judges, drafts: Tensor, coin: Tensor, prefix: Tensor, mass: Tensor
+) -> Chain:
+    """The longest accepted prefix of ``drafts [B, K]``, ``K >= 1``, values in ``[0, V)``; greedy requests apart.
+
+    ``prefix [B, K]`` is of :func:`prefixes`, ``mass [B, K]`` of :func:`left_sums`.
+    """
     # implements: BLK-1, BLK-3
     length = leading(limits.live)
-    prefix = prefixes(limits.log_p, found.log_q)
     count = torch.arange(1, drafts.shape[1] + 1, device=drafts.device)
-    mass = _masses(target, limits, found, drafts, prefix)
     shorter = (prefix == 1) | (coin * (mass + 1 - prefix) < mass)
     passes = torch.where(count == length[:, None], coin < prefix, shorter) & (count <= length[:, None])
     tau = (passes * count).amax(-1)
@@ -43,12 +46,11 @@ def prefixes(log_p: Tensor, log_q: Tensor) -> Tensor:
     return torch.stack(found, 1).exp()
 
 
-def _masses(target: Target, limits: Reach, found: Judges, drafts: Tensor, prefix: Tensor) -> Tensor:
+def left_sums(target: Target, limits: Reach, found: Judges, drafts: Tensor, prefix: Tensor) -> Tensor:
     """``S_1`` to ``S_K``, ``[B, K]``: mass of ``[P_i p_{i+1} - q_{i+1}]+``; 0 for the last, which no draft follows."""
     batch, longest = drafts.shape
     if found.sparse is None and found.dense is None:
-        # A one-hot q takes P p(x) from P: no row is read.
-        return prefix * pad(-torch.expm1(limits.log_p[:, 1:].clamp(max=0.0)), (0, 1))
+        return spared_sums(limits, prefix)
     vocab = target.logits.shape[1]
     sums = []
     for place in range(1, longest):
@@ -57,3 +59,8 @@ def _masses(target: Target, limits: Reach, found: Judges, drafts: Tensor, prefix
         q = draft_masses(found, drafts, where, vocab)
         sums.append(left_over(rows, target.what, stats, q, prefix[:, place - 1]).sum(-1))
     return torch.stack([*sums, torch.zeros_like(prefix[:, 0])], 1)
+
+
+def spared_sums(limits: Reach, prefix: Tensor) -> Tensor:
+    """:func:`left_sums` of one-hot drafts, which take ``P p(x)`` from ``P``: no row is read."""
+    return prefix * pad(-torch.expm1(limits.log_p[:, 1:].clamp(max=0.0)), (0, 1))

@@ -44,15 +44,14 @@ class Chain:
     """``[B]``: what the target's probabilities are multiplied with in the residual."""
 
 
-def reach(target: Target, drafts: Tensor) -> Reach:
-    """Where the chains of ``drafts [B, K]`` end."""
+def reach(target: Target, drafts: Tensor, vocab: int, logits: Tensor) -> Reach:
+    """Where the chains of ``drafts [B, K]`` end; ``logits [B, K]`` are theirs under the target."""
     # implements: LAY-2, STS-4
-    vocab = target.logits.shape[1]
     wild = (drafts < NO_TOKEN) | (drafts >= vocab)
     last = torch.arange(drafts.shape[1], device=drafts.device) >= target.count[:, None] - 1
     row, safe = target.row[:, :-1], drafts.clamp(0, vocab - 1)
     temperature = target.what.temperature[:, None].expand(drafts.shape)
-    log_p = log_probabilities(target.logits[row, safe].double(), safe, select(target.stats, row), temperature)
+    log_p = log_probabilities(logits.double(), safe, select(target.stats, row), temperature)
     sound = ~(target.nonfinite | target.empty)[target.row]
     return Reach(last | (drafts == NO_TOKEN) | wild, wild & ~last, sound, log_p)
 

@@ -18,18 +18,32 @@ F64: TypeAlias = npt.NDArray[np.float64]
 
 def draw(masses: Tensor, uniform: Tensor) -> Tensor:
     """``[B]`` ids drawn from ``masses [B, V]`` (float64) with ``uniform [B]``; -1 where there is no mass."""
+    return _drawn(masses, lambda total: uniform * total)
+
+
+def draw_at(masses: Tensor, threshold: Tensor) -> Tensor:
+    """``[B]`` ids at which the cumulative ``masses [B, V]`` pass ``threshold [B]``; -1 where there is no mass."""
+    return _drawn(masses, lambda total: threshold)
+
+
+def _drawn(masses: Tensor, threshold_of: Callable[[Tensor], Tensor]) -> Tensor:
     # implements: SMP-1, SMP-3
     batch, vocab = masses.shape
     tiles = -(-vocab // TILE)
     cut = pad(masses, (0, tiles * TILE - vocab)).view(batch, tiles, TILE)
     sums = cut.sum(-1)
     edges = sums.cumsum(-1)
-    threshold = uniform * edges[:, -1]
-    tile = _first(sums, edges, threshold)
-    before = pad(edges, (1, 0)).gather(1, tile[:, None])[:, 0]
+    threshold = threshold_of(edges[:, -1])
+    tile, before = pick(sums, edges, threshold)
     inside = cut.gather(1, tile[:, None, None].expand(batch, 1, TILE))[:, 0]
     token = tile * TILE + _first(inside, inside.cumsum(-1), threshold - before)
     return torch.where(edges[:, -1] > 0, token, NO_TOKEN)
+
+
+def pick(sums: Tensor, edges: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
+    """The part ``[B]`` of ``sums [B, parts]`` in which the threshold lies, and the mass before it."""
+    part = _first(sums, edges, threshold)
+    return part, pad(edges, (1, 0)).gather(1, part[:, None])[:, 0]
 
 
 def _first(masses: Tensor, edges: Tensor, threshold: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class Given:
 
 def given(sampling: Sampling, vocab: int, device: torch.device) -> Given:
     """``sampling`` on the device; its mask has the rows that the bitmask has."""
-    off = _known(sampling.top_k, 0) and _known(sampling.top_p, 1) and _known(sampling.min_p, 0)
+    off = known(sampling.top_k, 0) and known(sampling.top_p, 1) and known(sampling.min_p, 0)
     return Given(
         tensor(sampling.temperature, device, torch.float64),
         tensor(sampling.top_k, device, torch.int64),
@@ -44,11 +44,11 @@ def given(sampling: Sampling, vocab: int, device: torch.device) -> Given:
         tensor(sampling.min_p, device, torch.float64),
         None if sampling.allowed is None else unpacked(sampling.allowed, vocab, device),
         not off,
-        _known(sampling.temperature, 0),
+        known(sampling.temperature, 0),
     )
 
 
-def _known(values: Array, wanted: float) -> bool:
+def known(values: Array, wanted: float) -> bool:
     """Whether the host knows that every value is ``wanted``."""
     seen = host(values)
     return seen is not None and bool((seen == wanted).all())
@@ -72,7 +72,7 @@ def statistics(logits: Tensor, what: Given) -> RowStats:
     if what.filtered:
         mass, cut_logit, cut_id = _cut(logits, top, what)
     else:
-        mass = _weights(logits, top, what).sum(-1, dtype=torch.float64)
+        mass = weights(logits, top, what).sum(-1, dtype=torch.float64)
         cut_logit = torch.full_like(mass, -torch.inf)
         cut_id = torch.full_like(best, logits.shape[1] - 1)
     cold = what.temperature == 0
@@ -84,22 +84,22 @@ def statistics(logits: Tensor, what: Given) -> RowStats:
     )
 
 
-def _heat(temperature: Tensor) -> Tensor:
+def heat_of(temperature: Tensor) -> Tensor:
     return torch.where(temperature == 0, 1.0, temperature)
 
 
-def _scaled(logits: Tensor, top: Tensor, what: Given) -> Tensor:
+def scaled_by(logits: Tensor, top: Tensor, what: Given) -> Tensor:
     """``(L - m) / T``; a T beyond the normal numbers of float32 acts as the last one of them."""
     # implements: TMP-1
     # Beyond these the weights are 0 or 1 all the same, but -inf / inf and 0 / 0 would be no numbers.
     span = torch.finfo(logits.dtype)
-    heat = _heat(what.temperature).to(logits.dtype).clamp(span.tiny, span.max)
+    heat = heat_of(what.temperature).to(logits.dtype).clamp(span.tiny, span.max)
     return (logits - top[:, None]) / heat[:, None]
 
 
-def _weights(logits: Tensor, top: Tensor, what: Given) -> Tensor:
+def weights(logits: Tensor, top: Tensor, what: Given) -> Tensor:
     # implements: SMX-1
-    return _scaled(logits, top, what).exp()
+    return scaled_by(logits, top, what).exp()
 
 
 def _cut(logits: Tensor, top: Tensor, what: Given) -> tuple[Tensor, Tensor, Tensor]:
@@ -108,7 +108,7 @@ def _cut(logits: Tensor, top: Tensor, what: Given) -> tuple[Tensor, Tensor, Tens
     vocab = logits.shape[1]
     # Adding 0 makes -0.0 and 0.0 one value for every sorting algorithm.
     values, ids = (logits + 0.0).sort(dim=-1, descending=True, stable=True)
-    scaled = _scaled(values, top, what)
+    scaled = scaled_by(values, top, what)
     sums = _running(scaled.exp().double())
     # implements: FLT-2
     count = torch.where(what.top_k > 0, what.top_k.clamp(max=vocab), vocab)
@@ -134,7 +134,7 @@ def _running(weights: Tensor) -> Tensor:
 
 def log_probabilities(logits: Tensor, ids: Tensor, stats: RowStats, temperature: Tensor) -> Tensor:
     """Natural logs of the probabilities of tokens ``ids`` whose logits are ``logits``, elementwise."""
-    logs = (logits.double() - stats.max) / _heat(temperature) - stats.mass.log()
+    logs = (logits.double() - stats.max) / heat_of(temperature) - stats.mass.log()
     return torch.where(_kept(logits, ids, stats), logs, -torch.inf)
 
 
@@ -142,7 +142,7 @@ def masses(logits: Tensor, stats: RowStats, temperature: Tensor) -> Tensor:
     """``w [B, V]`` in float64 from logits ``[B, V]`` and statistics ``[B]``; 0 off the kept tokens."""
     ids = torch.arange(logits.shape[1], device=logits.device)
     of = columns(stats)
-    scaled = (logits.double() - of.max) / _heat(temperature)[:, None]
+    scaled = (logits.double() - of.max) / heat_of(temperature)[:, None]
     return torch.where(_kept(logits, ids, of), scaled, -torch.inf).exp()
 
 

@@ -60,19 +60,25 @@ def kinds(proposal: Proposal, device: torch.device) -> tuple[Tensor | int, Spars
 def judges(proposal: Proposal, drafts: Tensor, vocab: int) -> Judges:
     """What judges ``drafts [B, K]``, whose values lie in ``[0, V)``."""
     kind, sparse, dense = kinds(proposal, drafts.device)
+    laws = None if dense is None else _dense_laws(dense, vocab)
+    return judged(kind, sparse, laws, None if laws is None else _at(laws, drafts), drafts, vocab)
+
+
+def judged(
+    kind: Tensor | int, sparse: Sparse | None, laws: DenseLaws | None, logits: Tensor | None, drafts: Tensor, vocab: int
+) -> Judges:
+    """:func:`judges` from dense laws and the ``logits [B, K]`` of the drafts in them, -inf where barred."""
     log_q = torch.zeros(drafts.shape, dtype=torch.float64, device=drafts.device)
     # implements: PRP-1
     one_hot = torch.ones_like(drafts, dtype=torch.bool)
     invalid = torch.zeros_like(one_hot)
-    laws = None
     if sparse is not None:
         mine = _mine(kind, KIND_SPARSE, one_hot)
         log_q, one_hot, invalid = _merge(mine, _sparse_log_q(sparse, drafts, vocab), log_q, one_hot, invalid)
-    if dense is not None:
-        laws = _dense_laws(dense, vocab)
+    if laws is not None and logits is not None:
         # implements: PRP-4
         mine = _mine(kind, KIND_DENSE, one_hot) & (laws.temperature.view(drafts.shape) > 0)
-        log_q, one_hot, invalid = _merge(mine, _dense_log_q(laws, drafts), log_q, one_hot, invalid)
+        log_q, one_hot, invalid = _merge(mine, _dense_log_q(laws, drafts, logits), log_q, one_hot, invalid)
     return Judges(log_q, one_hot, invalid, sparse, laws, kind)
 
 
@@ -120,7 +126,7 @@ def _dense_laws(dense: Dense, vocab: int) -> DenseLaws:
     owner = torch.arange(batch * longest, device=raw.device) // max(longest, 1)
     rows = attrs.evolve(what.of_rows(owner), allowed=what.allowed)
     if dense.stats is not None:
-        stats = _flat(dense.stats, raw.device)
+        stats = flat(dense.stats, raw.device)
         sound = stats.max.isfinite() & stats.mass.isfinite() & (stats.mass > 0)
     else:
         logits, broken = readable(raw, rows.allowed)
@@ -129,7 +135,7 @@ def _dense_laws(dense: Dense, vocab: int) -> DenseLaws:
     return DenseLaws(raw, rows, rows.temperature, stats, sound)
 
 
-def _flat(stats: RowStats, device: torch.device) -> RowStats:
+def flat(stats: RowStats, device: torch.device) -> RowStats:
     def flat(values: Array, dtype: torch.dtype) -> Tensor:
         return tensor(values, device, dtype).reshape(-1)
 
@@ -137,22 +143,27 @@ def _flat(stats: RowStats, device: torch.device) -> RowStats:
     return RowStats(top, mass, cut, flat(stats.cut_id, torch.int64))
 
 
-def _dense_log_q(laws: DenseLaws, drafts: Tensor) -> Tensor:
-    ids = drafts.reshape(-1)
-    logits = laws.raw.gather(1, ids[:, None])[:, 0]
-    logs = log_probabilities(logits.double(), ids, laws.stats, laws.temperature)
+def _at(laws: DenseLaws, drafts: Tensor) -> Tensor:
+    """The logits of the drafts in dense rows, -inf where barred."""
+    ids = drafts.reshape(-1, 1)
+    logits = laws.raw.gather(1, ids).double()
     if laws.what.allowed is not None:
-        logs = torch.where(laws.what.allowed.gather(1, ids[:, None])[:, 0], logs, -torch.inf)
+        logits = torch.where(laws.what.allowed.gather(1, ids), logits, -torch.inf)
+    return logits.view(drafts.shape)
+
+
+def _dense_log_q(laws: DenseLaws, drafts: Tensor, logits: Tensor) -> Tensor:
+    logs = log_probabilities(logits.reshape(-1), drafts.reshape(-1), laws.stats, laws.temperature)
     return torch.where(laws.sound, logs, torch.nan).view(drafts.shape)
 
 
 def draft_masses(found: Judges, drafts: Tensor, place: Tensor, vocab: int) -> Tensor:
-    """``q [B, V]`` in float64 of the drafts at ``place [B]``."""
+    """``q [B, V]`` in float64 of the drafts at ``place [B]``; a draft outside ``[0, V)`` has its mass elsewhere."""
     batch, longest = drafts.shape
     requests = torch.arange(batch, device=drafts.device)
     chosen = drafts[requests, place]
     one_hot = torch.zeros(batch, vocab, dtype=torch.float64, device=drafts.device)
-    one_hot.scatter_(1, chosen[:, None], 1.0)
+    one_hot.scatter_(1, chosen.clamp(0, vocab - 1)[:, None], ((chosen >= 0) & (chosen < vocab)).double()[:, None])
     q = one_hot
     if found.sparse is not None:
         ids, logs = (t[requests, place] for t in _tables(found.sparse, drafts.device))

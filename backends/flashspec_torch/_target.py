@@ -32,7 +32,19 @@ class Target:
         return self.logits[here], select(self.stats, here)
 
 
-def target_rows(logits: Tensor, cu_rows: Array | None, drafts: Tensor, sampling: Sampling) -> Target:
+@attrs.frozen(eq=False)
+class Places:
+    """Where each request's rows are among ``raw [R, V]``."""
+
+    raw: Tensor
+    row: Tensor
+    """``[B, K + 1]``, as in :class:`Target`."""
+    count: Tensor
+    owner: Tensor
+    """``[R]``: the request that a row belongs to."""
+
+
+def places_of(logits: Tensor, cu_rows: Array | None, drafts: Tensor) -> Places:
     """The rows of a call, ``[B, K + 1, V]``, or ``[R, V]`` with ``cu_rows``."""
     # implements: LAY-1, LAY-4
     batch, longest = drafts.shape
@@ -49,10 +61,16 @@ def target_rows(logits: Tensor, cu_rows: Array | None, drafts: Tensor, sampling:
         count = edges.diff()
         row = (edges[:-1, None] + places).clamp(max=total - 1)
         owner = torch.searchsorted(edges[1:], torch.arange(total, device=device), right=True).clamp(max=batch - 1)
-    what = given(sampling, vocab, device)
-    rows, nonfinite = readable(raw, what.allowed)
-    stats = statistics(rows, what.of_rows(owner))
-    return Target(rows, what, stats, nonfinite, ~nonfinite & (stats.max == -torch.inf), row, count)
+    return Places(raw, row, count, owner)
+
+
+def target_rows(logits: Tensor, cu_rows: Array | None, drafts: Tensor, sampling: Sampling) -> Target:
+    """The rows of a call with their laws."""
+    at = places_of(logits, cu_rows, drafts)
+    what = given(sampling, logits.shape[-1], logits.device)
+    rows, nonfinite = readable(at.raw, what.allowed)
+    stats = statistics(rows, what.of_rows(at.owner))
+    return Target(rows, what, stats, nonfinite, ~nonfinite & (stats.max == -torch.inf), at.row, at.count)
 
 
 def row_token(rows: Tensor, what: Given, stats: RowStats, uniform: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from flashspec.contract import NO_TOKEN, Array, Proposal, Sampling, Status, Stream, Uniforms, Verdict
-from flashspec_torch._block import block_chain
+from flashspec_torch._block import block_chain, left_sums, prefixes
 from flashspec_torch._chain import Chain, Reach, closed, leading, reach, token_run
 from flashspec_torch._draw import draw
 from flashspec_torch._law import log_probabilities, select
@@ -29,25 +29,28 @@ def verify_rows(
 ) -> Verdict:
     """Judge ``drafts [B, K]`` against rows ``[B, K + 1, V]``, or ``[R, V]`` with ``cu_rows``."""
     target = target_rows(logits, cu_rows, drafts, sampling)
-    limits = reach(target, drafts)
+    vocab = target.logits.shape[1]
     batch, longest = drafts.shape
-    safe = drafts.clamp(0, target.logits.shape[1] - 1)
+    safe = drafts.clamp(0, vocab - 1)
+    limits = reach(target, drafts, vocab, target.logits[target.row[:, :-1], safe])
     uniform = numbers(randomness, batch, longest, drafts.device, method)
     if method == "path":
         # implements: PTH-1, PTH-2
         tokens = path_tokens(target, uniform.bonus)
         accepted = leading((safe == tokens[:, :-1]) & limits.live)
         chain = closed(target, limits, None, accepted, accepted)
-        return _verdict(target, limits, safe, chain, tokens.gather(1, accepted[:, None])[:, 0])
-    found = judges(proposal, safe, target.logits.shape[1])
+        return _told(target, limits, safe, chain, tokens.gather(1, accepted[:, None])[:, 0])
+    found = judges(proposal, safe, vocab)
     if method == "block" and longest and not target.what.greedy:
-        chain = block_chain(target, limits, found, safe, uniform.accept)
+        prefix = prefixes(limits.log_p, found.log_q)
+        left = left_sums(target, limits, found, safe, prefix)
+        chain = block_chain(target, limits, found, safe, uniform.accept, prefix, left)
     else:
         accepted = token_run(target, limits, found, safe, uniform.accept)
         chain = closed(target, limits, found, accepted, accepted)
     token, fell = _final(target, found, safe, chain, uniform)
     noted = attrs.evolve(chain, status=chain.status + fell * int(Status.RESIDUAL_FALLBACK))
-    return _verdict(target, limits, safe, noted, token)
+    return _told(target, limits, safe, noted, token)
 
 
 def _final(target: Target, found: Judges, drafts: Tensor, chain: Chain, drawn: Numbers) -> tuple[Tensor, Tensor]:
@@ -69,12 +72,18 @@ def _final(target: Target, found: Judges, drafts: Tensor, chain: Chain, drawn: N
     return torch.where(rejected & ~fell, left, plain), fell
 
 
-def _verdict(target: Target, limits: Reach, drafts: Tensor, chain: Chain, token: Tensor) -> Verdict:
+def _told(target: Target, limits: Reach, drafts: Tensor, chain: Chain, token: Tensor) -> Verdict:
+    here = target.row.gather(1, chain.accepted[:, None])[:, 0]
+    return verdict(target, limits, drafts, chain, token, target.logits[here, token.clamp(min=0)])
+
+
+def verdict(target: Target, limits: Reach, drafts: Tensor, chain: Chain, token: Tensor, logit: Tensor) -> Verdict:
+    """Drafts up to the accepted run, then ``token [B]``, whose ``logit [B]`` is the target's."""
     # implements: OUT-1, LGP-1
     at = chain.accepted[:, None]
     here = target.row.gather(1, at)[:, 0]
     stats, temperature = select(target.stats, here), target.what.temperature
-    last = log_probabilities(target.logits[here, token.clamp(min=0)].double(), token, stats, temperature)
+    last = log_probabilities(logit.double(), token, stats, temperature)
     places = torch.arange(drafts.shape[1] + 1, device=drafts.device)
     run = places < at
     final = (places == at) & chain.emits[:, None]

@@ -42,6 +42,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "BLK": ("rules",),
     "PTH": ("rules",),
     "TRE": ("rules",),
+    "RNK": ("rules",),
     "STP": ("law",),
     "OUT": ("length",),
     "LAY": ("batch_independence",),
@@ -69,6 +70,7 @@ CLAUSES: dict[str, tuple[str, ...]] = {
     "PUR-2": ("determinism",),
     "RND-2": ("determinism",),
     "RNG-4": ("determinism", "batch_independence"),
+    "RNK-4": ("rules", "determinism"),
     "PRP-6": ("proposals", "batch_independence"),
     "STS-3": ("status", "batch_independence"),
 }

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BACKENDS = frozenset({"flashspec_numpy", "flashspec_torch", "flashspec_triton"})
 OURS = BACKENDS | {"flashspec", "flashspec_spec", "flashspec_conformance"}
-BORDER = frozenset({"flashspec.contract", "flashspec.errors", "flashspec.checks", "flashspec.rng"})
+BORDER = frozenset({f"flashspec.{name}" for name in ("contract", "errors", "checks", "rng", "shards")})
 BASIS = BORDER | {"flashspec.registry"}
 OUTER = ("flashspec.hf", "flashspec.cli", "flashspec.bench", "flashspec.integrations", "flashspec.training")
 
@@ -42,6 +42,7 @@ ROOMS = (
     Room("flashspec/contract", {"attrs", "numpy", "flashspec.errors"}),
     Room("flashspec/rng", {"numpy", "flashspec.contract"}),
     Room("flashspec/checks", {"numpy", "flashspec.contract", "flashspec.errors"}),
+    Room("flashspec/shards", {"attrs", "flashspec.contract", "flashspec.errors"}),
     Room("flashspec/registry", {"attrs", "flashspec.contract", "flashspec.errors"}),
     Room("flashspec/selectors", CORE | {"flashspec.selectors"}, inside_functions={"safetensors"}),
     Room("flashspec/drafts", CORE | {"flashspec.drafts", "flashspec.decoding", "flashspec.selectors"}),

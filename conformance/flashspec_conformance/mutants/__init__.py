@@ -21,6 +21,7 @@ from flashspec_conformance.mutants import (
     paths,
     proposals,
     randomness,
+    ranks,
     rounds,
     vocabularies,
 )
@@ -43,6 +44,7 @@ FAULTY = (
     proposals,
     vocabularies,
     randomness,
+    ranks,
     rounds,
     interface,
     outsider,
