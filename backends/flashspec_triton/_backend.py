@@ -183,7 +183,7 @@ class TritonBackend:
         tokens = tensor(draft_tokens, rows.device, torch.int64)
         batch, longest = tokens.shape
         if rows.numel() == 0:
-            return _nothing(tokens)
+            return nothing(tokens)
         cu_rows = layout.cu_rows if isinstance(layout, Ragged) else None
         state = None if slots is None else tensor(slots, rows.device, torch.int64)
         m = matrix(rows, cu_rows, batch, longest + 1, sampling, self.poison, state)
@@ -260,7 +260,7 @@ def _one_device(proposal: Proposal, rows: Tensor) -> None:
         )
 
 
-def _nothing(tokens: Tensor) -> Verdict:
+def nothing(tokens: Tensor) -> Verdict:
     """No request owns a row: nothing is emitted."""
     # implements: LAY-3
     batch, longest = tokens.shape
