@@ -53,6 +53,12 @@ ROOMS = (
     *(Room(f"flashspec/integrations/{engine}", CORE | {"flashspec", "torch"}) for engine in ENGINES),
     Room("flashspec/bench/peers", CORE | {"flashspec", "torch"}, inside_functions=EXTRAS | {"vllm", "flashinfer"}),
     Room("flashspec/bench", CORE | {"flashspec"}, inside_functions=EXTRAS),
+    Room(
+        "flashspec/integrations/vllm",
+        CORE | {"flashspec", "torch"},
+        inside_functions={"prometheus_client", "vllm"},
+        refused=("flashspec.cli", "flashspec.hf"),
+    ),
     Room("flashspec/integrations", CORE | {"flashspec"}, inside_functions={"llguidance", "prometheus_client"}),
     Room("flashspec/cli", CORE | {"flashspec"}, inside_functions=EXTRAS),
     Room("flashspec/__main__", {"flashspec.cli"}),
