@@ -32,15 +32,13 @@ SIGNATURES = {
 }
 
 
-def count(
-    sums: Metrics, arms: Arms, seen: Sequence[Observation | None], seconds: float, plain: float | None
-) -> Metrics:
-    """The sums with one more step; ``plain`` are the seconds of such a step without drafts, if known.
+def count(sums: Metrics, arms: Arms, seen: Sequence[Observation | None], seconds: float, plain: float) -> Metrics:
+    """The sums with one more step; ``plain`` are the seconds of such a step without drafts.
 
     A step that read a prompt has rows of which nothing was seen; its time counts for nobody.
     """
     judged = [one for one in seen if one is not None]
-    if not judged or len(judged) != len(seen) or plain is None:
+    if not judged or len(judged) != len(seen):
         return sums
     stats, runs, share = dict(sums.arms), list(sums.runs), seconds / len(judged)
     for one in judged:

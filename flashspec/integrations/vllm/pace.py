@@ -1,61 +1,61 @@
 """What a step costs, learned from the steps that are made: nobody lets a plugin time an engine beforehand.
 
-Seconds of a step are taken as ``base + size * B + turn * [some request drafts] + each * T`` for ``B`` requests
-with ``T`` draft tokens in all, by recursive least squares that forgets. A step far from its prediction (a prompt
-was read, the machine was busy) counts no more than one at the edge of what is usual.
+Steps without drafts give the seconds of a batch size, the others what each draft token adds to that. All are medians
+of the latest few, so that a step in which the machine was busy decides nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-FORGET = 0.995
-"""Weight of a step after the next one."""
-EDGE = 2.0
-"""Usual deviations beyond which a step counts as if it were there."""
-TURN, EACH = 0.02, 0.02
-"""Before anything was measured: what drafting, and each draft token, adds to a step, over that step."""
+from flashspec.decoding.timings import ENOUGH, median
+
+PLAIN, MORE = 9, 31
+"""Measurements that are remembered: of a batch size without drafts, and of draft tokens."""
+EACH = 0.02
+"""Before anything was measured: what a draft token adds to a step, over that step."""
+
+
+def bucket(batch: int) -> int:
+    """Batch sizes that count as one: up to 7 by themselves, larger ones by their three leading bits."""
+    spare = max(0, batch.bit_length() - 3)
+    return batch >> spare << spare
 
 
 @attrs.frozen(eq=False)
 class Pace:
-    """The fit after some steps."""
+    """Measurements so far, in seconds."""
 
-    weights: npt.NDArray[np.float64]
-    """``[4]``: base, size, turn, each; seconds."""
-    spread: npt.NDArray[np.float64]
-    """``[4, 4]``: how uncertain they are, over the noise of a step."""
-    usual: float
-    """Mean absolute deviation of late, in seconds."""
-
-    @classmethod
-    def begin(cls, seconds: float, batch: int) -> Pace:
-        """After one step of ``batch`` requests without drafts."""
-        weights = np.array([0.7 * seconds, 0.3 * seconds / batch, TURN * seconds, EACH * seconds])
-        return cls(weights, np.diag([1.0, 0.3 / batch, 0.1, 0.02]) ** 2, 0.1 * seconds)
+    without: Mapping[int, tuple[float, ...]] = attrs.field(factory=dict)
+    """By bucket of the batch size: steps without drafts."""
+    more: tuple[float, ...] = ()
+    """What other steps took longer than one without drafts, by draft token."""
 
     def add(self, seconds: float, batch: int, drafted: int) -> Pace:
-        """With one more step in which ``drafted`` tokens were judged."""
-        x = np.array([1.0, batch, float(drafted > 0), drafted])
-        off = seconds - float(x @ self.weights)
-        kept = float(np.clip(off, -EDGE * self.usual, EDGE * self.usual))
-        lean = self.spread @ x
-        gain = lean / (FORGET + float(x @ lean))
-        spread = (self.spread - np.outer(gain, lean)) / FORGET
-        # Directions that no step tells of would grow without end.
-        spread *= min(1.0, 2.0 / max(1e-9, float(np.trace(spread))))
-        usual = 0.95 * self.usual + 0.05 * min(abs(off), 4.0 * self.usual)
-        return Pace(self.weights + gain * kept, spread, usual)
+        """With one more step, in which ``drafted`` tokens were judged."""
+        if not drafted:
+            latest = (*self.without.get(bucket(batch), ()), seconds)[-PLAIN:]
+            return attrs.evolve(self, without={**self.without, bucket(batch): latest})
+        if not self.without:
+            return self
+        return attrs.evolve(self, more=(*self.more, (seconds - self.plain(batch)) / drafted)[-MORE:])
+
+    def lacks(self, batch: int) -> bool:
+        """Whether too few steps of such a batch were made without drafts."""
+        return len(self.without.get(bucket(batch), ())) < ENOUGH
 
     def plain(self, batch: int) -> float:
-        """Seconds of a step of ``batch`` requests without drafts."""
-        return max(1e-6, float(self.weights[0] + self.weights[1] * batch))
+        """Seconds of a step without drafts, by interpolation between batch sizes; 1 while nothing is known."""
+        sizes = sorted(self.without)
+        return float(np.interp(batch, sizes, [median(self.without[size]) for size in sizes])) if sizes else 1.0
 
-    def of(self, length: npt.NDArray[np.int64], batch: int, drafting: int) -> npt.NDArray[np.float64]:
-        """Seconds that one of ``batch`` requests is charged for a draft of each ``length``, its share of the step
-        included; ``drafting`` requests could draft and share what drafting costs as such."""
-        turn, each = (max(0.0, float(w)) for w in self.weights[2:])
-        share = np.where(length > 0, turn / max(1, drafting), 0.0)
-        return np.asarray(self.plain(batch) / batch + share + each * length)
+    def of(self, length: npt.NDArray[np.int64], batch: int) -> npt.NDArray[np.float64]:
+        """Seconds that one of ``batch`` requests is charged for a draft of each ``length``: its share of a step
+        without drafts, and its tokens."""
+        plain = self.plain(batch)
+        each = max(0.0, median(self.more)) if len(self.more) >= ENOUGH else EACH * plain
+        return np.asarray(plain / batch + each * length)

@@ -33,6 +33,9 @@ KEPT = 3
 """States that are kept for each place in the batch: most are of requests that wait, were preempted or are over."""
 EVERY = 1.0
 """Seconds between two reports."""
+PROBE, OFTEN = 32, 2
+"""Every so many steps one is made without drafts, and more often while their cost is not known yet: drafts can only
+pay against it."""
 
 
 @attrs.frozen(eq=False)
@@ -44,7 +47,7 @@ class State:
     places: tuple[int | None, ...] = ()
     """The numbers in the engine's order at the latest step; None for a request that sampled nothing."""
     step: int = 0
-    pace: Pace | None = None
+    pace: Pace = Pace()
     offered: int = 0
     """Draft tokens of the latest step."""
     metrics: Metrics = Metrics()
@@ -89,19 +92,19 @@ def propose(
     places, held, seen = _commit(kit, state, texts)
     batch = sum(key is not None for key in places)
     pace = _paced(state, places, seconds, batch, [one for one in seen if one is not None])
+    probe = state.step % (OFTEN if pace.lacks(batch) else PROBE) == 0
     drafts = dict[int, Mapping[int, Draft]]()
     for key in places:
         if key is not None and not rows.rests(held[key], state.step + 1):
             held[key], drafts[key] = rows.look(kit, held[key])
-    able = sum(any(draft.tokens for draft in free.values()) for free in drafts.values())
-    cost = (pace or Pace.begin(1.0, max(1, batch))).of(kit.arms.length, max(1, batch), able)
+    cost = pace.of(kit.arms.length, max(1, batch))
     offers = [list[int]() for _ in places]
     for place, key in enumerate(places):
         if key is not None:
-            held[key], tokens = rows.choose(kit, held[key], drafts.get(key, {}), cost, rooms[place], state.step + 1)
+            room = 0 if probe else rooms[place]
+            held[key], tokens = rows.choose(kit, held[key], drafts.get(key, {}), cost, room, state.step + 1)
             offers[place] = list(tokens)
-    plain = None if pace is None else pace.plain(max(1, batch))
-    counted = metrics.count(state.metrics, kit.arms, seen, seconds, plain)
+    counted = metrics.count(state.metrics, kit.arms, seen, seconds, pace.plain(max(1, batch)))
     rest = dict(list(held.items())[-kept:])
     return State(rest, places, state.step + 1, pace, sum(map(len, offers)), counted), offers
 
@@ -135,14 +138,11 @@ def _commit(
 
 def _paced(
     state: State, places: tuple[int | None, ...], seconds: float, batch: int, seen: Sequence[Observation]
-) -> Pace | None:
+) -> Pace:
     """The costs with one more step, if it read no prompt and judged what was offered: every row was there before."""
     if len(seen) != batch or not batch or None in places:
         return state.pace
-    drafted = sum(one.offered for one in seen)
-    if state.pace is None:
-        return None if drafted else Pace.begin(seconds, batch)
-    return state.pace.add(seconds, batch, drafted)
+    return state.pace.add(seconds, batch, sum(one.offered for one in seen))
 
 
 class Pool:

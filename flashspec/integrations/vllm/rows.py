@@ -6,7 +6,7 @@ begins with the state's. Two requests with one text may swap states: they are th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -120,7 +120,7 @@ def look(kit: Kit, row: Row) -> tuple[Row, Mapping[int, Draft]]:
 
 
 def choose(
-    kit: Kit, row: Row, free: Mapping[int, Draft], cost: Sequence[float] | npt.NDArray[np.float64], room: int, step: int
+    kit: Kit, row: Row, free: Mapping[int, Draft], cost: npt.NDArray[np.float64], room: int, step: int
 ) -> tuple[Row, tuple[int, ...]]:
     """The row with its next offer, and its tokens, at most ``room``."""
     longest = np.zeros(len(kit.arms.drafts), np.int64)
@@ -132,4 +132,5 @@ def choose(
     place, length = int(kit.arms.draft[arm]), int(kit.arms.length[arm])
     tokens = free[place].tokens[:length] if place else ()
     offer = Offer(step, arm, tokens, free, chosen)
-    return attrs.evolve(row, offer=offer, idle=0 if tokens else row.idle + 1), tokens
+    idle = row.idle if not room else 0 if tokens else row.idle + 1
+    return attrs.evolve(row, offer=offer, idle=idle), tokens
