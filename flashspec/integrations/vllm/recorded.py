@@ -18,9 +18,7 @@ APPLY = ("self", "logits", "ctx")
 VERIFIER = {
     VALIDATE: ("self", "speculative_config"),
     FORWARD: ("self", "metadata", "draft_probs", "logits", "sampling_metadata"),
-    f"{V1}:RejectionSampler.apply_logits_processors": (
-        *("self", "logits", "sampling_metadata", "metadata"),
-    ),
+    f"{V1}:RejectionSampler.apply_logits_processors": (*("self", "logits", "sampling_metadata", "metadata"),),
     f"{V1}:RejectionSampler._get_logprobs_tensors": (
         *("self", "max_num_logprobs", "metadata", "logits", "target_logits", "bonus_logits", "sampled_token_ids"),
     ),
