@@ -35,6 +35,13 @@ class Alternative:
     exact: bool
     backend: Plain
 
+    @property
+    def judged(self) -> Plain:
+        """The backend with the token rule alone, which is all that these rules change; the token rule itself whole."""
+        whole = self.backend.capabilities
+        methods = whole.methods if self.id == "token_rule" else frozenset({"token"})
+        return attrs.evolve(self.backend, capabilities=attrs.evolve(whole, methods=methods))
+
 
 def _alternative(id: str, rule: str, exact: bool, **changes: Any) -> Alternative:
     numbers = changes.pop("numbers", views.numbers)

@@ -67,7 +67,7 @@ def judge_mutant(mutant: Mutant) -> dict[str, Any]:
 
 def judge_alternative(alternative: Alternative) -> dict[str, Any]:
     """Whether a rule passes the law verdicts, and whether it was to."""
-    ledger = trial(alternative.id, alternative.backend, (LAW,)).ledger
+    ledger = trial(alternative.id, alternative.judged, (LAW,)).ledger
     passed = bool(ledger.exercised() and not ledger.failed_clauses())
     return {
         "id": alternative.id,

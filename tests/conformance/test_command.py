@@ -85,7 +85,8 @@ def started(folder: Path, *more: str) -> subprocess.Popen[str]:
         preexec_fn=heed_interrupts,
     )
     end = time.monotonic() + 120
-    while time.monotonic() < end and not any('"start"' in f.read_text() for f in folder.glob("flashspec-*/journal")):
+    while not any('"start"' in f.read_text() for f in folder.glob("flashspec-*/journal-*")):
+        assert time.monotonic() < end, "no test of the run was seen to start"
         time.sleep(0.1)
     return child
 
