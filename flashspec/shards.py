@@ -8,11 +8,11 @@ and bitmasks are those of the whole vocabulary. Every rank returns the same toke
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import attrs
 
-from flashspec.contract import Array
+from flashspec.contract import Array, Layout, Proposal, Sampling, Stream, Uniforms, Verdict
 from flashspec.errors import ContractError
 
 T = TypeVar("T")
@@ -111,3 +111,45 @@ def lockstep(calls: Sequence[Exchange[T]], stack: Callable[[list[Array]], Array]
             raise ContractError(f"ranks {sorted(results)} ended before the others; allowed: one course for all ranks")
         heard = stack(told) if told else heard
     return [results[rank] for rank in range(len(calls))]
+
+
+def gathering(group: Any = None) -> Gather:
+    """The all-gather of torch.distributed over a process group, the default one unless given; NCCL and gloo alike."""
+    import torch
+    import torch.distributed as dist
+
+    size = dist.get_world_size(group)
+    # torch 2.13 renamed it.
+    all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+
+    def gather(told: Array) -> Array:
+        flat = told.contiguous().view(-1)
+        heard = torch.empty(size * flat.numel(), dtype=flat.dtype, device=flat.device)
+        all_gather(heard, flat, group=group)
+        return heard.view(size, *told.shape)
+
+    return gather
+
+
+@runtime_checkable
+class Sharded(Protocol):
+    """A backend that can judge rows of which this rank has some tokens. Optional for a backend."""
+
+    def verify_shard(
+        self,
+        target_logits: Array,
+        draft_tokens: Array,
+        proposal: Proposal,
+        layout: Layout,
+        sampling: Sampling,
+        randomness: Stream | Uniforms,
+        method: str = "token",
+        *,
+        shard: Shard,
+    ) -> Exchange[Verdict]:
+        """``Backend.verify`` with this rank's part of target logits and dense draft logits.
+
+        Raises:
+            ContractError: shapes or dtypes that do not fit together, or do not fit the shard.
+            CapabilityError: what the backend cannot do over ranks.
+        """

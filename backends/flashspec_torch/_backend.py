@@ -30,6 +30,7 @@ from flashspec.contract import (
     Verdict,
 )
 from flashspec.errors import CapabilityError, ContractError
+from flashspec.shards import Exchange, Shard
 from flashspec_torch._carry import host_sampling, joined, on_host, tensor
 from flashspec_torch._host_sample import sample_host
 from flashspec_torch._host_verify import verify_host
@@ -124,6 +125,23 @@ class TorchBackend:
         if rows.numel() == 0:
             return nothing(drafts)
         return verify_rows(rows, cu_rows, drafts, where, known, randomness, method)
+
+    def verify_shard(
+        self,
+        target_logits: Array,
+        draft_tokens: Array,
+        proposal: Proposal,
+        layout: Layout,
+        sampling: Sampling,
+        randomness: Stream | Uniforms,
+        method: str = "token",
+        *,
+        shard: Shard,
+    ) -> Exchange[Verdict]:
+        """Judge drafts where this rank has some of the vocabulary; see ``flashspec_torch.sharded.verify``."""
+        from flashspec_torch.sharded import verify
+
+        return verify(target_logits, draft_tokens, proposal, layout, sampling, randomness, method, shard=shard)
 
     def concat(self, proposals: Sequence[Dense]) -> Dense:
         """Join proposals of consecutive ``sample`` calls along the draft axis, as copies."""

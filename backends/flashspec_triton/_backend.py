@@ -33,6 +33,7 @@ from flashspec.contract import (
     Verdict,
 )
 from flashspec.errors import CapabilityError, ContractError
+from flashspec.shards import Exchange, Shard
 from flashspec_triton._join import join, owned
 from flashspec_triton._launch import drafted, drawn, judge, matrix, noise
 from flashspec_triton._tensors import tensor
@@ -190,6 +191,24 @@ class TritonBackend:
         given = OneHot() if method == "path" else proposal
         d = drafted(tokens, given, self.poison, state)
         return judge(m, d, noise(randomness, rows.device, state), method)
+
+    def verify_shard(
+        self,
+        target_logits: Array,
+        draft_tokens: Array,
+        proposal: Proposal,
+        layout: Layout,
+        sampling: Sampling,
+        randomness: Stream | Uniforms,
+        method: str = "token",
+        *,
+        shard: Shard,
+    ) -> Exchange[Verdict]:
+        """Judge drafts where this rank has some of the vocabulary; see ``flashspec_triton.sharded.verify``."""
+        from flashspec_triton.sharded import verify
+
+        rest = (layout, sampling, randomness, method)
+        return verify(target_logits, draft_tokens, proposal, *rest, shard=shard, poison=self.poison)
 
     def concat(self, proposals: Sequence[Dense]) -> Dense:
         """Join proposals of consecutive ``sample`` calls along the draft axis, as copies."""

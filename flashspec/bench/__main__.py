@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -141,6 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         bench = BENCHES[arguments.bench]
         report = bench.run(configure(bench.Config, arguments, given), progress)
         progress("")
+        if os.environ.get("RANK", "0") != "0":
+            return 0  # the first process of a torchrun speaks for all
         deliver(report, arguments.json, tell(arguments.bench))
         if arguments.bench == "verify" and arguments.plot:
             verify_plot.draw([report], Path(arguments.plot))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -102,14 +103,28 @@ def run(config: Config, progress: Progress = lambda stage: None) -> dict[str, An
     """
     prompts = choose(load_prompts(config.prompts), config.kinds, config.limit)
     head = header(config.command)  # before the run, since it says how busy the machine was without it
+    with _joined(config.device) as team:
+        if team is not None and max(config.batch) > 1:
+            raise ContractError(f"batch is {config.batch} on {team.size} ranks; allowed: 1, batches decode on one rank")
+        report = _rows(config, prompts, team, progress)
+    return {"header": head | _settings(config, prompts), "rows": report}
+
+
+def _rows(config: Config, prompts: list[Prompt], team: Any, progress: Progress) -> list[dict[str, Any]]:
+    """The rows of the report; of a team, each rank measures its own part of the same decoding."""
     loaded = _load(config, progress)
+    if team is not None:
+        from flashspec.hf.ranks import split
+
+        split(loaded.model, team)
     progress("building drafts and measuring step costs")
-    built = _systems(config, loaded)
+    built = _systems(config, loaded, team)
     common = {
         "target": config.target,
         "weights": _weights(config.target),
         "dtype": loaded.dtype,
         "device": loaded.device,
+        "ranks": 1 if team is None else team.size,
         "backend": built[0].speculator.engine.backend.name if isinstance(built[0], systems.Ours) else None,
     }
     report = []
@@ -119,7 +134,7 @@ def run(config: Config, progress: Progress = lambda stage: None) -> dict[str, An
             report += rows(runs, built, BASELINE, common, greedy=config.temperature == 0)
         else:
             report += _batch(config, built, prompts, size, common, progress)
-    return {"header": head | _settings(config, prompts), "rows": report}
+    return report
 
 
 def _batch(
@@ -137,6 +152,15 @@ def _batch(
     return batch.rows(rounds, own, BASELINE, common, size, prompts=used, greedy=config.temperature == 0)
 
 
+def _joined(device: str) -> Any:
+    """The team of this process, for a ``with`` statement; None for a process alone, with or without the extra."""
+    try:
+        from flashspec.hf.ranks import joined
+    except ImportError:
+        return nullcontext()  # loading says what is missing
+    return joined(device)
+
+
 def _load(config: Config, progress: Progress) -> Any:
     try:
         from flashspec.hf import load
@@ -147,7 +171,7 @@ def _load(config: Config, progress: Progress) -> Any:
     return load(config.target, dtype=config.dtype, device=config.device, threads=config.threads, progress=progress)
 
 
-def _systems(config: Config, loaded: Any) -> list[systems.Ours | systems.Transformers]:
+def _systems(config: Config, loaded: Any, team: Any) -> list[systems.Ours | systems.Transformers]:
     from flashspec.drafts.shipped import default_drafts
     from flashspec.drafts.spec import DEFAULT_DRAFTS
 
@@ -156,7 +180,8 @@ def _systems(config: Config, loaded: Any) -> list[systems.Ours | systems.Transfo
     chosen["recalibrate"] = config.recalibrate
     budget = systems.Budget(config.max_new_tokens, config.temperature, config.eos)
     drafts = config.draft or (DEFAULT_DRAFTS if max(config.batch) > 1 else default_drafts(config.target))
-    return systems.build(config.systems, loaded, budget, drafts, config.selector, config.stream == "yes", chosen)
+    built = systems.build(config.systems, loaded, budget, drafts, config.selector, config.stream == "yes", chosen)
+    return built if team is None else [systems.agreed(system, team) for system in built]
 
 
 def _weights(target: str) -> str:

@@ -3,6 +3,8 @@
 Never exact: drafts are accepted by coins of a fixed probability, whatever the target says, and the text means
 nothing. What is real is the work: every step drafts, reads, verifies and commits as it would with real weights.
 It tells how fast the loop is at that acceptance, not what acceptance a model reaches.
+
+Under ``torchrun`` each process holds a part of the weights on a GPU of its own (``flashspec.hf.ranks``).
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ SHAPES: Mapping[str, Mapping[str, int]] = {
     },
     "llama-3-8b": {
         "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": 0,
+    },
+    "llama-3-70b": {
+        "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
         "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": 0,
     },
     "tiny": {
@@ -87,14 +93,17 @@ def run(config: Config, progress: Callable[[str], None] = lambda stage: None) ->
         UnknownName, BackendUnavailable: the backend.
     """
     from flashspec.bench.synthetic_run import measure, random_model
+    from flashspec.hf.ranks import joined
 
     head = header(config.command)
-    progress("making random weights")
-    model = random_model(SHAPES[config.shape], config)
-    begin, rows = time.perf_counter(), []
-    for batch in config.batches:
-        progress(f"batch {batch}")
-        rows.append({"system": LABEL, "shape": config.shape, **measure(model, batch, config, begin)})
+    with joined(config.device) as team:
+        progress("making random weights")
+        model = random_model(SHAPES[config.shape], config, team)
+        begin, rows = time.perf_counter(), []
+        for batch in config.batches:
+            progress(f"batch {batch}")
+            row = measure(model, batch, config, begin)
+            rows.append({"system": LABEL, "shape": config.shape, "ranks": 1 if team is None else team.size, **row})
     told = {f.name: getattr(config, f.name) for f in attrs.fields(Config) if f.name not in ("command", "batches")}
     return {"header": head | told | {"label": LABEL, "expected_tokens_per_step": config.emitted}, "rows": rows}
 

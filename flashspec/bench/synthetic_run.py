@@ -19,13 +19,14 @@ from flashspec.selectors.types import Arms
 if TYPE_CHECKING:
     from flashspec.bench.synthetic import Config
     from flashspec.hf.graph.batch import GraphEngine
+    from flashspec.hf.ranks import Team
 
 CONTEXT = 2048
 REPLAYS = 30
 
 
-def random_model(shape: Mapping[str, int], config: Config) -> Any:
-    """A Llama of this shape with random weights, on the device."""
+def random_model(shape: Mapping[str, int], config: Config, team: Team | None = None) -> Any:
+    """A Llama of this shape with random weights, on the device; of a team, the part that this rank holds."""
     import torch
     import transformers
 
@@ -36,12 +37,30 @@ def random_model(shape: Mapping[str, int], config: Config) -> Any:
     old = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, config.dtype))
     try:
-        with torch.device(config.device):
+        with torch.device(config.device if team is None else "meta"):
             model: Any = transformers.LlamaForCausalLM(made)
+        if team is not None:
+            model = _part(model, made, team)
     finally:
         torch.set_default_dtype(old)
     _wait(config.device)
     return model.eval()
+
+
+def _part(model: Any, made: Any, team: Team) -> Any:
+    """This rank's part of a model that has no memory yet; what all ranks hold is the same on all."""
+    import torch
+
+    from flashspec.hf.ranks import split
+
+    model = split(model, team).to_empty(device=team.device)
+    with torch.device(team.device):
+        model.model.rotary_emb = type(model.model.rotary_emb)(config=made)
+    for name, weight in model.named_parameters():
+        torch.manual_seed(0)
+        weight.data.fill_(1.0) if "norm" in name else weight.data.normal_(0.0, made.initializer_range)
+    torch.manual_seed(0)  # the coins of all ranks are the same
+    return model
 
 
 @attrs.frozen

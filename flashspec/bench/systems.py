@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flashspec.decoding import Request
     from flashspec.decoding.shared import Shared
     from flashspec.hf import Loaded, Speculator
+    from flashspec.hf.ranks import Team
 
 LOOKUP_TOKENS = 10
 """Draft length of transformers' prompt lookup, the value of its documentation's example."""
@@ -188,6 +189,21 @@ def build(
             lookup = LOOKUP_TOKENS if name == "prompt-lookup" else None
             built.append(Transformers.of(name, loaded, budget, lookup))
     return built
+
+
+def agreed(system: Ours | Transformers, team: Team) -> Ours | Transformers:
+    """The system on one of several ranks, which choose and accept alike."""
+    import torch
+
+    from flashspec.hf.ranks import agree, alike
+
+    if isinstance(system, Transformers):
+        return system
+    model = system.speculator.target.model
+    with torch.no_grad():
+        same = alike(model(torch.tensor([[1, 2, 3]], device=model.device)).logits[0], team)
+    engine = agree(system.speculator.engine, team, same)
+    return attrs.evolve(system, speculator=attrs.evolve(system.speculator, engine=engine))
 
 
 NAMES = ("plain", "speculation", "transformers", "prompt-lookup")

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from flashspec import registry
-from flashspec.bench import clock, inputs, law, peers
+from flashspec.bench import clock, inputs, law, peers, ranks
 from flashspec.bench.case import READS_Q, Case
 from flashspec.bench.contender import BACKEND, Contender
 from flashspec.bench.header import header
@@ -59,6 +59,7 @@ class Config:
     repeats: int = option(21, "timed rounds per row, at most")
     seconds: float = option(1.0, "seconds of timed rounds per row, at most (but three rounds)")
     total: float = option(0.0, "seconds after which no further row is begun, what is left being listed; 0 = no limit")
+    ranks: int = option(1, "processes, a GPU each, that hold a shard of the vocabulary; against gathering the logits")
     device: str = option("cuda", "cuda or cpu")
     command: str = "flashspec bench verify"
     """The command line, for the report's header."""
@@ -71,8 +72,9 @@ class Config:
         for name, least in (("batches", 1), ("draft_lens", 0), ("vocabs", 1)):
             if not getattr(self, name) or min(getattr(self, name)) < least:
                 raise ContractError(f"{name} is {getattr(self, name)}; allowed: integers >= {least}, at least one")
-        if self.repeats < 1:
-            raise ContractError(f"repeats is {self.repeats}; allowed: an integer >= 1")
+        for name in ("repeats", "ranks"):
+            if getattr(self, name) < 1:
+                raise ContractError(f"{name} is {getattr(self, name)}; allowed: an integer >= 1")
         for name in ("seconds", "total"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ContractError(f"{name} is {getattr(self, name)}; allowed: a finite number >= 0")
@@ -148,7 +150,9 @@ def _listed(given: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def run(config: Config, progress: Progress) -> dict[str, Any]:
-    """Measure and report: ``{"header", "rows", "peers", "skipped"}``."""
+    """Measure and report: ``{"header", "rows", "peers", "skipped"}``; over ranks, as :mod:`flashspec.bench.ranks`."""
+    if config.ranks > 1:
+        return ranks.run(config, progress)
     head, begun = header(config.command), time.perf_counter()
     timed, absent = contenders(config)
     if not timed:

@@ -67,7 +67,7 @@ class HFCausalLM:
                 "speculation needs full or sliding-window attention"
             )
         head = model.get_output_embeddings()
-        vocab = int(config.vocab_size) if head is None else int(head.weight.shape[0])
+        vocab = int(config.vocab_size if head is None else head.out_features)
         longest = getattr(config, "max_position_embeddings", None) or 2**31 - 1
         if backend.capabilities.arrays == "torch":
             return cls(model, vocab, int(longest), str(model.device.type))

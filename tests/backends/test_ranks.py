@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,9 @@ import torch
 
 from flashspec.contract import Dense, Domain, OneHot, Padded, Sampling, Stream, Uniforms
 from flashspec.errors import ContractError
-from flashspec.shards import Shard, lockstep, run
+from flashspec.shards import Shard, gathering, lockstep, run
 from flashspec_torch import backend as whole
-from flashspec_torch.sharded import Ranks, gathering, sample, verify
+from flashspec_torch.sharded import Ranks, sample, verify
 from tests.backends.calls import compare, judge, random_call
 
 RANKS = pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
@@ -198,34 +199,71 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _process(rank: int, port: int, results: Any) -> None:
+def _process(rank: int, port: int, kind: str, results: Any) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    rows, drafts, sampling, numbers = _shared_call()
+    device = f"cuda:{rank}" if kind == "nccl" else "cpu"
+    if kind == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(kind, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    rows, drafts, sampling, numbers = _shared_call(device)
     shard = Shard.of(rank, 2, rows.shape[-1])
-    part = rows[..., shard.first : shard.stop]
-    got = run(verify(part, drafts, OneHot(), Padded(), sampling, numbers, shard=shard), gathering())
-    results.put((rank, got.tokens.tolist()))
+    part = rows[..., shard.first : shard.stop].contiguous()
+    found = []
+    for method in ("token", "block", "path"):
+        call = functools.partial(verify, part, drafts, OneHot(), Padded(), sampling, numbers, method, shard=shard)
+        eager = run(call(), gathering()).tokens
+        again = _captured(call) if kind == "nccl" else eager
+        assert torch.equal(eager, again)
+        found.append(eager.tolist())
+    results.put((rank, found))
     dist.destroy_process_group()
 
 
-def _shared_call() -> tuple[torch.Tensor, torch.Tensor, Sampling, Uniforms]:
+def _captured(call: Callable[[], Any]) -> torch.Tensor:
+    """The tokens that a CUDA graph of the call finds."""
+
+    def work() -> torch.Tensor:
+        tokens: torch.Tensor = run(call(), gathering()).tokens
+        return tokens
+
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch gives it no types
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        found = work()
+    graph.replay()
+    torch.cuda.synchronize()
+    return found
+
+
+def _shared_call(device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, Sampling, Uniforms]:
     rng = np.random.default_rng(11)
-    rows = torch.from_numpy(rng.normal(0, 2, (5, 3, 101))).bfloat16()
+    rows = torch.from_numpy(rng.normal(0, 2, (5, 3, 101))).bfloat16().to(device)
     drafts = rows[:, :2].argmax(-1)
-    sampling = Sampling.of(5, temperature=[0.7, 1.3, 0.0, 0.7, 1.0], top_p=[1.0, 0.7, 1.0, 1.0, 0.9])
-    coins = rng.integers(0, 2**32, (5, 2), np.uint32)
-    return rows, drafts, sampling, Uniforms(rng.integers(0, 2**64, (5, 3), np.uint64), coins)
+    own = Sampling.of(5, temperature=[0.7, 1.3, 0.0, 0.7, 1.0], top_p=[1.0, 0.7, 1.0, 1.0, 0.9])
+    integers, coins = rng.integers(0, 2**64, (5, 3), np.uint64), rng.integers(0, 2**32, (5, 2), np.uint32)
+
+    def put(values: Any, dtype: str) -> Any:
+        return whole.asarray(values, dtype, device)
+
+    on = Sampling(put(own.temperature, "float64"), own.top_k, put(own.top_p, "float64"), own.min_p)
+    return rows, drafts, on, Uniforms(put(integers, "uint64"), put(coins, "uint32"))
 
 
 @pytest.mark.clause("RNK-5")
-def test_two_processes_over_gloo_have_one_verdict() -> None:
-    """The real collective of torch.distributed carries what the lockstep carries."""
+@pytest.mark.parametrize(
+    "kind",
+    ["gloo", pytest.param("nccl", marks=pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"))],
+)
+def test_two_processes_have_one_verdict(kind: str) -> None:
+    """The real collectives of torch.distributed carry what the lockstep carries; on GPUs in a CUDA graph as well."""
     context = torch.multiprocessing.get_context("spawn")
     results, port = context.SimpleQueue(), _free_port()
-    processes = [context.Process(target=_process, args=(rank, port, results)) for rank in range(2)]
+    processes = [context.Process(target=_process, args=(rank, port, kind, results)) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -233,5 +271,6 @@ def test_two_processes_over_gloo_have_one_verdict() -> None:
     assert [process.exitcode for process in processes] == [0, 0]
     told = dict(results.get() for _ in range(2))
     rows, drafts, sampling, numbers = _shared_call()
-    expected = whole.verify(rows, drafts, OneHot(), Padded(), sampling, numbers).tokens.tolist()
+    methods = ("token", "block", "path")
+    expected = [whole.verify(rows, drafts, OneHot(), Padded(), sampling, numbers, m).tokens.tolist() for m in methods]
     assert told == {0: expected, 1: expected}

@@ -34,7 +34,7 @@ def test_every_option_reaches_the_configuration() -> None:
     argv = (
         "--backends numpy --peers none --methods path --proposals dense --batches 3 --draft-lens 2 --vocabs 70 "
         "--dtypes float32 --filters top_k=3 --warmth cold --acceptance 0.6 --temperature 0.7 --repeats 3 "
-        "--seconds 0.5 --total 9 --device cpu"
+        "--seconds 0.5 --total 9 --ranks 2 --device cpu"
     )
     config = _config(*argv.split())
     assert [o.name for o in options(verify.Config) if getattr(config, o.name) == o.default] == []
@@ -49,6 +49,7 @@ def test_every_option_reaches_the_configuration() -> None:
         ({"batches": (0,)}, "batches is"),
         ({"vocabs": ()}, "vocabs is"),
         ({"repeats": 0}, "repeats is 0"),
+        ({"ranks": 0}, "ranks is 0"),
         ({"device": "tpu"}, "device is 'tpu'; allowed: cuda, cpu"),
         ({"seconds": -1.0}, "seconds is -1.0"),
         ({"total": float("nan")}, "total is nan"),

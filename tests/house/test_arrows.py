@@ -42,7 +42,7 @@ ROOMS = (
     Room("flashspec/contract", {"attrs", "numpy", "flashspec.errors"}),
     Room("flashspec/rng", {"numpy", "flashspec.contract"}),
     Room("flashspec/checks", {"numpy", "flashspec.contract", "flashspec.errors"}),
-    Room("flashspec/shards", {"attrs", "flashspec.contract", "flashspec.errors"}),
+    Room("flashspec/shards", {"attrs", "flashspec.contract", "flashspec.errors"}, inside_functions={"torch"}),
     Room("flashspec/registry", {"attrs", "flashspec.contract", "flashspec.errors"}),
     Room("flashspec/selectors", CORE | {"flashspec.selectors"}, inside_functions={"safetensors"}),
     Room("flashspec/drafts", CORE | {"flashspec.drafts", "flashspec.decoding", "flashspec.selectors"}),

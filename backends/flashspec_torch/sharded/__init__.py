@@ -1,8 +1,8 @@
 """Verification and sampling where each rank holds a run of the vocabulary, and no rank all of it.
 
-Calls are generators that yield what this rank tells all others (``flashspec.shards.Exchange``): ``run`` makes one with
-:func:`gathering` over a process group, ``lockstep`` makes those of all ranks in one process. The numbers of
-collectives do not depend on values:
+Calls are generators that yield what this rank tells all others (``flashspec.shards.Exchange``): ``shards.run`` makes
+one with :func:`flashspec.shards.gathering` over a process group, ``shards.lockstep`` makes those of all ranks in one
+process. How often they gather does not depend on values:
 
 ====================================  ==============================================
 call                                  collectives
@@ -17,10 +17,9 @@ The filters' own are 2 for bfloat16, 3 for float16, 4 for float32 and 8 for floa
 knows to be off costs none.
 """
 
-from flashspec_torch.sharded._exchange import gathering as gathering
 from flashspec_torch.sharded._ranks import Ranks as Ranks
 from flashspec_torch.sharded._ranks import ranks3 as ranks3
 from flashspec_torch.sharded._sample import sample as sample
 from flashspec_torch.sharded._verify import verify as verify
 
-__all__ = ["Ranks", "gathering", "ranks3", "sample", "verify"]
+__all__ = ["Ranks", "ranks3", "sample", "verify"]

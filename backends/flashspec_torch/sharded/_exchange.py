@@ -1,4 +1,4 @@
-"""What ranks tell each other: several exchanges in one tensor, and the collective that carries it."""
+"""What ranks tell each other: several exchanges in one tensor."""
 
 from __future__ import annotations
 
@@ -6,24 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
-from flashspec.shards import Exchange, Gather
-
-
-def gathering(group: ProcessGroup | None = None) -> Gather:
-    """An all-gather over a process group of torch.distributed, the default one unless given; NCCL and gloo alike."""
-    import torch.distributed as dist
-
-    size = dist.get_world_size(group)
-
-    def gather(told: Tensor) -> Tensor:
-        flat = told.contiguous().view(-1)
-        heard = torch.empty(size * flat.numel(), dtype=flat.dtype, device=flat.device)
-        dist.all_gather_into_tensor(heard, flat, group=group)
-        return heard.view(size, *told.shape)
-
-    return gather
+from flashspec.shards import Exchange
 
 
 def together(*calls: Exchange[Any]) -> Exchange[tuple[Any, ...]]:

@@ -39,7 +39,8 @@ def recorded(work: Run, pool: Any = None) -> Run:
             work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # Collectives have a thread that watches them, which may ask the device about other work meanwhile.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         work()
     return graph.replay
 

@@ -1,0 +1,268 @@
+"""Tensor-parallel decoding: a model's weights split over the processes of ``torchrun``, the same loop on each.
+
+The table of what is split how is the model's own ``tp_plan``; the collectives are those of torch.distributed. Each
+rank holds some heads and some of the inner width of every layer, and some of the vocabulary of the LM head, whose
+logits are gathered: all ranks see the same bits, so that all draft, choose and accept alike without telling each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from flashspec.contract import Array, Backend, Capabilities, Proposal, Verdict
+from flashspec.decoding import Engine
+from flashspec.errors import CapabilityError, ContractError, FlashSpecError
+from flashspec.shards import Shard, gathering
+
+dist: Any = torch.distributed
+"""It exports little of itself by name."""
+TIMEOUT = timedelta(seconds=120)
+"""How long a rank waits for the others in one collective before the run ends."""
+LAST_WORDS = timedelta(seconds=5)
+"""How long a rank that failed stays to be heard."""
+_FAILED = "flashspec/failed"
+COLUMNS, GATHERED, ROWS = ("colwise",), ("colwise_gather_output", "colwise_rep"), ("rowwise",)
+"""Styles of ``tp_plan`` that are known: outputs split, outputs split and gathered, inputs split and outputs summed."""
+
+
+class RankFailed(FlashSpecError):
+    """A rank could not go on; the message says which and why."""
+
+
+@attrs.frozen(eq=False)
+class Team:
+    """The processes of a run, as one of them sees it."""
+
+    rank: int
+    size: int
+    device: str
+    """This rank's own, such as ``cuda:1``."""
+    store: Any
+    """What ranks can tell each other by outside of collectives."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank speaks for all: it prints, and writes files."""
+        return self.rank == 0
+
+    def gather(self, told: Tensor) -> Tensor:
+        """``[ranks, ...]`` what all ranks tell."""
+        heard: Tensor = gathering()(told)
+        return heard
+
+    def agreed(self, values: Tensor) -> Tensor:
+        """The values of rank 0, on every rank."""
+        own = values.contiguous().clone()
+        dist.broadcast(own, 0)
+        return own
+
+
+def launched() -> bool:
+    """Whether ``torchrun`` started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def joined(device: str) -> AbstractContextManager[Team | None]:
+    """For a ``with`` statement: :func:`team` if ``torchrun`` made this process one of several, else None.
+
+    ``device`` is ``cpu``, ``cuda``, or ``auto``, which is CUDA where there is one.
+    """
+    found = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    return team(found) if launched() else nullcontext()
+
+
+@contextmanager
+def team(device: str, timeout: timedelta = TIMEOUT) -> Iterator[Team]:
+    """The group of the processes that ``torchrun`` started, over gloo on the CPU and NCCL on CUDA, while it is needed.
+
+    A rank that fails tells the others why, and ends; they end with that reason, at the latest after ``timeout``.
+
+    Raises:
+        ContractError: the process was not started by ``torchrun``.
+        RankFailed: here or elsewhere.
+    """
+    try:
+        store, rank, size = next(iter(dist.rendezvous("env://", timeout=timeout)))
+    except (KeyError, ValueError) as error:
+        raise ContractError(f"this process is no rank ({error}); start it with torchrun --nproc-per-node N") from error
+    place = f"cuda:{os.environ.get('LOCAL_RANK', rank)}" if device == "cuda" else device
+    if device == "cuda":
+        torch.cuda.set_device(place)
+    kind = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(kind, store=dist.PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
+    try:
+        yield Team(rank, size, place, store)
+    except Exception as error:
+        raise RankFailed(_told(store, rank, size, error)) from error
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _told(store: Any, rank: int, size: int, error: Exception) -> str:
+    """Who failed first and why; the first one says so, leaves the group, and waits until the others have heard it."""
+    own = f"rank {rank} failed: {type(error).__name__}: {error}"
+    try:
+        first: str = store.compare_set(_FAILED, "", own).decode()
+        if first == own:
+            dist.destroy_process_group()
+            store.wait([f"{_FAILED}/{other}" for other in range(size) if other != rank], LAST_WORDS)
+        else:
+            store.set(f"{_FAILED}/{rank}", "heard")
+    except (RuntimeError, dist.DistError):  # the others, or the store, are gone or never fail
+        return own if "first" not in locals() else first
+    return first
+
+
+def split(model: Any, team: Team) -> Any:
+    """Leave of a model's weights what this rank holds; changes the model, and returns it.
+
+    Attention is split between heads that share keys, so that any number of them can be split; the rest evenly.
+
+    Raises:
+        CapabilityError: a model without ``tp_plan``, a style that is not known, or fewer key heads than ranks.
+    """
+    plan = plan_of(model)
+    heads = int(model.config.get_text_config().num_key_value_heads)
+    if heads < team.size:
+        raise CapabilityError(f"{team.size} ranks for {heads} key heads; allowed: at most one rank a key head")
+    known = (*COLUMNS, *GATHERED, *ROWS)
+    for name, module in model.named_modules():
+        style = next((style for pattern, style in plan.items() if fnmatchcase(name, pattern)), None)
+        if style is None:
+            continue
+        if style not in known or not isinstance(module, nn.Linear):
+            raise CapabilityError(f"{name} is split {style!r}; allowed: {', '.join(known)} of linear layers")
+        units = heads if "attn" in name.split(".")[-2:][0] else None
+        _split_linear(module, style, units, team)
+    return model
+
+
+def plan_of(model: Any) -> Mapping[str, str]:
+    """The model's own ``tp_plan``: patterns of module names, and how each is split.
+
+    Raises:
+        CapabilityError: it has none.
+    """
+    inner = model.config.base_model_tp_plan or {}
+    plan = {f"{model.base_model_prefix}.{name}": style for name, style in inner.items()}
+    plan |= type(model)._tp_plan or {}
+    if not plan:
+        raise CapabilityError(f"{type(model).__name__} has no tp_plan; allowed: models of transformers that have one")
+    return plan
+
+
+def _split_linear(linear: nn.Linear, style: str, units: int | None, team: Team) -> None:
+    rows = style in ROWS
+    whole = linear.in_features if rows else linear.out_features
+    unit = whole // units if units else 1
+    shard = Shard.of(team.rank, team.size, whole // unit)
+    mine = slice(shard.first * unit, shard.stop * unit)
+    linear.weight = nn.Parameter((linear.weight[:, mine] if rows else linear.weight[mine]).clone(), requires_grad=False)
+    if rows:
+        linear.in_features = mine.stop - mine.start
+        if not team.leads:
+            linear.register_parameter("bias", None)
+        linear.register_forward_hook(_summed)
+        return
+    if linear.bias is not None:
+        linear.bias = nn.Parameter(linear.bias[mine].clone(), requires_grad=False)
+    if style in GATHERED:
+        # Outside it looks whole.
+        linear.register_forward_hook(_Joined(shard))
+    else:
+        linear.out_features = mine.stop - mine.start
+
+
+def _summed(module: Any, inputs: Any, output: Tensor) -> Tensor:
+    """The sum of what all ranks have."""
+    dist.all_reduce(output)
+    return output
+
+
+@attrs.frozen(eq=False)
+class _Joined:
+    """The outputs of all ranks side by side."""
+
+    shard: Shard
+
+    def __call__(self, module: Any, inputs: Any, output: Tensor) -> Tensor:
+        edges, widest = self.shard.edges, self.shard.edges[1]
+        own = nn.functional.pad(output, (0, widest - output.shape[-1]))
+        heard = gathering()(own)
+        return torch.cat([heard[r][..., : edges[r + 1] - edges[r]] for r in range(self.shard.ranks)], -1)
+
+
+def agree(engine: Engine, team: Team, alike: bool) -> Engine:
+    """The engine of a rank that chooses and accepts as all others do.
+
+    Step costs are those of rank 0 and stay as they are. ``alike`` says that all ranks see the same logits, bit by
+    bit; otherwise each verdict is told by rank 0, in one small broadcast.
+    """
+    cost = team.agreed(torch.as_tensor(engine.cost, dtype=torch.float64, device=team.device))
+    backend = engine.backend if alike else Told(engine.backend, team)
+    return attrs.evolve(engine, cost=np.asarray(cost.cpu()), table=None, backend=backend)
+
+
+def alike(logits: Tensor, team: Team) -> bool:
+    """Whether every rank has the same logits, bit by bit."""
+    bits = logits.contiguous().view(torch.uint8).long()
+    weights = torch.arange(1, bits.shape[-1] + 1, device=bits.device)
+    sums = team.gather((bits * weights).sum(-1).reshape(-1))
+    return bool((sums == sums[0]).all())
+
+
+@attrs.frozen(eq=False)
+class Told:
+    """A verifier whose verdicts are those of rank 0."""
+
+    inner: Backend
+    team: Team
+
+    @property
+    def name(self) -> str:
+        """Of the verifier."""
+        return self.inner.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Of the verifier."""
+        return self.inner.capabilities
+
+    def asarray(self, values: Any, dtype: str, device: str = "cpu") -> Array:
+        """As the verifier."""
+        return self.inner.asarray(values, dtype, device)
+
+    def to_numpy(self, array: Array) -> Any:
+        """As the verifier."""
+        return self.inner.to_numpy(array)
+
+    def sample(self, logits: Array, sampling: Any, randomness: Any) -> Any:
+        """A draft's token is each rank's own: drafts are alike on all ranks."""
+        return self.inner.sample(logits, sampling, randomness)
+
+    def verify(self, target_logits: Array, draft_tokens: Array, proposal: Proposal, *rest: Any) -> Verdict:
+        """The verdict of rank 0."""
+        found = self.inner.verify(target_logits, draft_tokens, proposal, *rest)
+        counts = (found.num_accepted, found.num_emitted, found.status)
+        whole = torch.cat([found.tokens, torch.stack(counts, 1), found.logprobs.view(torch.int64)], 1)
+        told, width = self.team.agreed(whole), found.tokens.shape[1]
+        accepted, emitted, status = told[:, width : width + 3].unbind(1)
+        return Verdict(
+            told[:, :width], accepted, emitted, status, told[:, width + 3 :].contiguous().view(torch.float64)
+        )
+
+    def concat(self, proposals: Any) -> Any:
+        """As the verifier."""
+        return self.inner.concat(proposals)
