@@ -205,3 +205,23 @@ def test_a_run_writes_every_key(tmp_path: Path) -> None:
         ("greedy", "onehot"), ("sample", "onehot"),
     ]  # fmt: skip
     assert all(set(KEYS) <= set(r) and r["fraction_of_floor"] > 0 for r in report["rows"])
+
+
+@pytest.mark.nightly
+def test_shards_are_timed_against_gathering() -> None:
+    """Two processes over gloo: three ways on each case, with one verdict and the collectives that the page names."""
+    report = verify.run(
+        verify.Config(
+            backends=("torch",), peers=("none",), methods=("token", "path"), proposals=("onehot", "dense"),
+            batches=(3,), draft_lens=(2,), vocabs=(71,), dtypes=("float32",), repeats=2, ranks=2, device="cpu",
+        ),
+        lambda stage: None,
+    )  # fmt: skip
+    assert [(r["method"], r["proposal"], r["collectives"]) for r in report["rows"][::3]] == [
+        ("token", "onehot", 3),
+        ("token", "dense", 3),
+        ("path", "onehot", 2),
+    ]
+    assert {r["agree"] for r in report["rows"]} == {1.0}
+    assert min(r["ratio_to_gathered"] for r in report["rows"][1:3]) == 1.0
+    assert verify_table.plain(report)

@@ -11,12 +11,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import nn
 
+from flashspec.contract import OneHot, Padded, Sampling, Stream
 from flashspec.errors import CapabilityError
-from flashspec.hf.ranks import Team, plan_of, split
+from flashspec.hf.ranks import Team, Told, plan_of, split
+from flashspec_torch import backend
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -146,6 +149,36 @@ def test_heads_are_split_between_those_that_share_keys() -> None:
         shapes.append([tuple(m.weight.shape) for m in (q, o, up, model.lm_head)])
         assert (o.bias is None) == (rank == 1)
     assert shapes == [[(8, 8), (8, 8), (5, 8), (4, 8)], [(4, 8), (8, 4), (5, 8), (3, 8)]]
+
+
+@attrs.frozen(eq=False)
+class Other:
+    """A team in which rank 0 has something else to tell."""
+
+    told: torch.Tensor
+
+    def agreed(self, values: torch.Tensor) -> torch.Tensor:
+        """What rank 0 tells, of the same form."""
+        assert values.shape == self.told.shape
+        assert values.dtype == self.told.dtype
+        return self.told
+
+
+def test_a_verdict_that_is_told_arrives_whole() -> None:
+    """Tokens, counts, status and log-probabilities are rank 0's, bit by bit, whatever this rank finds."""
+    torch.manual_seed(3)
+    drafts, sampling, stream = (
+        torch.tensor([[1, 2], [3, 4]]),
+        Sampling.of(2, temperature=0.7),
+        Stream.of([1, 2], [3, 4]),
+    )
+    kept: list[torch.Tensor] = []
+    keep: Any = SimpleNamespace(agreed=lambda values: (kept.append(values), values)[1])
+    rest = (OneHot(), Padded(), sampling, stream)
+    theirs = Told(backend, keep).verify(torch.randn(2, 3, 9), drafts, *rest)
+    mine = Told(backend, Other(kept[0])).verify(torch.randn(2, 3, 9), drafts, *rest)  # type: ignore[arg-type]  # a stand-in
+    for field in ("tokens", "num_accepted", "num_emitted", "status", "logprobs"):
+        assert torch.equal(getattr(mine, field), getattr(theirs, field))
 
 
 def test_a_model_that_cannot_be_split_is_refused() -> None:
