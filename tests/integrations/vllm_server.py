@@ -75,7 +75,7 @@ class Server:
 
 @contextlib.contextmanager
 def serve(
-    model: Path, log: Path, speculative: Mapping[str, Any] | None, dtype: str, more: Mapping[str, str]
+    model: Path, log: Path, speculative: Mapping[str, Any] | None, dtype: str, more: Mapping[str, str], *options: str
 ) -> Iterator[Server]:
     """A server, stopped at the end.
 
@@ -88,6 +88,7 @@ def serve(
     words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     words += ["--served-model-name", "m", "--port", str(port), "--host", "127.0.0.1", "--dtype", dtype]
     words += ["--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "8", "--seed", "7"]
+    words += options
     words += [] if speculative is None else ["--speculative-config", json.dumps(dict(speculative))]
     with log.open("wb") as out:
         process = subprocess.Popen(words, env={**os.environ, **OFFLINE, **more}, stdout=out, stderr=out)
