@@ -98,6 +98,11 @@ class Separate:
         """Of the model."""
         return self.lm.device
 
+    @property
+    def replays(self) -> bool:
+        """Of the model."""
+        return self.lm.replays
+
     def start(self) -> tuple[Any, ...]:
         """No caches."""
         return ()

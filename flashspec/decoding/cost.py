@@ -1,7 +1,8 @@
 """What a step costs here and now: a measured table, not one constant.
 
 Costs are seconds. A step of ``length`` draft tokens is one target forward over ``length + 1``
-tokens, one verification, and the draft's own work. Minima over interleaved repeats, since
+tokens, one verification, and the draft's own work; where a missed draft makes the model read tokens again
+(``LanguageModel.replays``), that as well, as if the last draft were missed. Minima over interleaved repeats, since
 whatever else the machine does only adds time; the first steps are thrown away (they pay for
 allocation and compilation).
 """
@@ -117,8 +118,10 @@ def _target_step(lm: CausalLM, backend: Backend, cache: object, width: int, cloc
         logits, drafts, OneHot(), Padded(), Sampling.of(1, temperature=0.7), Stream.of([0], [0]), "token"
     )
     backend.to_numpy(verdict.tokens)
+    missed = int(lm.replays and width > 1)
+    cache = lm.rollback(cache, 1) if missed else cache
     seconds = clock() - begin
-    return lm.rollback(cache, width), seconds
+    return lm.rollback(cache, width - missed), seconds
 
 
 def _draft_token(lm: CausalLM, drafter: Drafter, filler: Sequence[int], clock: Clock, repeats: int = 3) -> float:

@@ -23,6 +23,11 @@ class LanguageModel(Protocol):
     def device(self) -> str:
         """Device type of the logits: ``cpu`` or ``cuda``."""
 
+    @property
+    def replays(self) -> bool:
+        """Whether taking back some of the newest tokens reads the others again, which takes about as long as reading
+        them; recurrent states do."""
+
     def synchronize(self) -> None:
         """Wait for the device, so that a clock can be read. Nothing on a CPU."""
 

@@ -156,7 +156,7 @@ class Judged:
     logprobs: tuple[float, ...] = ()
     """Of the emitted tokens under the target's law, natural logs; without them sampled drafts are not scored later."""
     seconds: float | None = None
-    """Of the target's forward and the verification; None: not measured for this request alone."""
+    """Of the target's forward, the verification and the rollback; None: not measured for this request alone."""
     window: Window = Window()
     """How the rows were processed."""
     told: tuple[TokenLogprobs, ...] = ()

@@ -216,11 +216,14 @@ def step(engine: Engine, request: Request, state: State) -> tuple[State, Info]:
     offer = drafted(engine, choose(engine, request, state))
     ready = engine.clock()
     cache, judged = _verify(engine, request, state, offer)
-    judged = attrs.evolve(judged, seconds=engine.clock() - ready)
+    verified = engine.clock() - ready
     moved, kept = advance(engine, request, state, offer, judged)
+    before = engine.clock()
     cache = engine.lm.rollback(cache, engine.lm.length(cache) - len(moved.tokens) + 1)
+    # A rollback that reads tokens again is part of what the draft cost.
+    judged = attrs.evolve(judged, seconds=verified + engine.clock() - before)
     moved = attrs.evolve(moved, cache=cache, drafts=follow(engine.drafters, moved.drafts, cache))
     done = engine.clock()
     moved, info = learn(engine, moved, offer, judged, kept, done - begin)
-    phases = (ready - begin, judged.seconds or 0.0, done - ready - (judged.seconds or 0.0), engine.clock() - done)
+    phases = (ready - begin, verified, done - ready - verified, engine.clock() - done)
     return moved, attrs.evolve(info, phases=dict(zip(PHASES, phases, strict=True)))

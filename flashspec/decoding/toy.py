@@ -28,6 +28,7 @@ class TableLM:
     device: str = "cpu"
     array: Callable[[Any], Any] = np.asarray
     """From a NumPy array to the backend's own kind."""
+    replays: bool = False
 
     @classmethod
     def random(cls, vocab: int, seed: int, *, order: int = 2, scale: float = 2.0, **options: Any) -> TableLM:

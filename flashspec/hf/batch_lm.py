@@ -46,6 +46,7 @@ class BatchHF:
     room: tuple[int, int] | None = None
     """Requests and tokens of each that storage is set aside for; None: it grows by doubling."""
     padded: bool = False
+    replays: bool = False
 
     @classmethod
     def of(cls, model: Any, backend: Backend, room: tuple[int, int] | None = None) -> BatchHF:

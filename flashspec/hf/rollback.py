@@ -26,6 +26,8 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "llama": {},
     "mistral": {"sliding_window": 8},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "mamba": {},
+    "mamba2": {"num_heads": 4, "head_dim": 8, "n_groups": 1, "state_size": 8},
     "qwen3_next": {
         "layer_types": ["linear_attention", "full_attention"],
         "linear_num_key_heads": 2,
@@ -54,26 +56,32 @@ class Rollback:
 
 def probe(family: str) -> Rollback:
     """Run a tiny random model of a family over three tokens and try its cache."""
-    transformers, torch = library("transformers"), library("torch")
-    from flashspec.hf.lm import check_croppable
+    transformers = library("transformers")
+    from flashspec import registry
+    from flashspec.hf.lm import HFCausalLM
 
+    again: bool = False
     layers: tuple[str, ...] = ()
     with quiet_transformers():
         try:
             config = transformers.AutoConfig.for_model(family, **{**SIZES, **FAMILIES[family]})
             model = transformers.AutoModelForCausalLM.from_config(config).eval()
-            cache = transformers.DynamicCache(config=config)
-            cache.activate_past_recording()
-            with torch.inference_mode():
-                past = model(torch.arange(3)[None], past_key_values=cache, use_cache=True).past_key_values
-            layers = tuple(sorted({type(layer).__name__ for layer in past.layers}))
-            check_croppable(model, past)
-            past.crop(-1)
+            layers = layers_of(transformers.DynamicCache(config=config))
+            lm = HFCausalLM.of(model, registry.get_backend("torch"))
+            _, cache = lm.forward(lm.start(), (0, 1, 2), 3)
+            layers, again = layers_of(cache.past), lm.replays
+            lm.rollback(cache, 1)
         except CapabilityError as error:
             return Rollback(family, layers, False, first_line(error))
         except Exception as error:  # what an architecture does with a tiny configuration is its own affair
             return Rollback(family, layers, False, f"{type(error).__name__}: {first_line(error)}")
-    return Rollback(family, layers, True, "took back one of three tokens")
+    how = "went back to a copy and read two of three tokens again" if again else "took back one of three tokens"
+    return Rollback(family, layers, True, how)
+
+
+def layers_of(past: Any) -> tuple[str, ...]:
+    """The kinds of layer in a cache."""
+    return tuple(sorted({type(layer).__name__ for layer in past.layers}))
 
 
 def survey() -> list[Rollback]:

@@ -27,6 +27,7 @@ class SlowLM:
     vocab: int = 7
     max_length: int = 10_000
     device: str = "cpu"
+    replays: bool = False
 
     def start(self) -> Any:
         """An empty text."""

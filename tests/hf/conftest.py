@@ -12,6 +12,26 @@ transformers = pytest.importorskip("transformers", reason="the hf extra is not i
 
 Make = Callable[..., Any]
 
+RECURRENT: dict[str, dict[str, Any]] = {
+    "mamba": {"state_size": 8},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 1},
+    "qwen3_next": {
+        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+        "linear_key_head_dim": 8, "linear_value_head_dim": 8, "num_experts": 2, "num_experts_per_tok": 1,
+        "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "head_dim": 8, "mlp_only_layers": [0, 1],
+        "intermediate_size": 48,
+    },
+    "granitemoehybrid": {
+        "layer_types": ["mamba", "attention"], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+        "num_local_experts": 0, "shared_intermediate_size": 32, "intermediate_size": 48,
+    },
+    "falcon_h1": {
+        "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "head_dim": 8,
+        "intermediate_size": 48,
+    },
+}  # fmt: skip
+"""Families with recurrent states: alone, beside attention layers, inside them."""
+
 
 def byte_tokenizer(vocab: int) -> Any:
     """One token a byte value below ``vocab - 2``; the last two ids are EOS and padding."""
@@ -51,17 +71,11 @@ def tiny() -> Make:
         if family == "mistral":
             config = transformers.MistralConfig(**{"sliding_window": 12, **shape})
             model = transformers.MistralForCausalLM(config)
-        elif family == "mamba2":
-            config = transformers.Mamba2Config(
-                vocab_size=vocab,
-                hidden_size=32,
-                num_hidden_layers=2,
-                num_heads=8,
-                head_dim=8,
-                state_size=8,
-                n_groups=1,
-            )
-            model = transformers.Mamba2ForCausalLM(config)
+        elif family in RECURRENT:
+            sizes = {k: shape[k] for k in ("vocab_size", "hidden_size", "eos_token_id", "pad_token_id")}
+            sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+            config = transformers.AutoConfig.for_model(family, **{**sizes, **RECURRENT[family], **fields})
+            model = transformers.AutoModelForCausalLM.from_config(config)
         else:
             model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
         model = model.eval()

@@ -79,12 +79,6 @@ def test_the_target_as_its_own_draft_is_always_accepted(tiny: Make, tmp_path: An
     assert arms["early-exit:1"].accepted < arms["early-exit:1"].drafted
 
 
-def test_recurrent_models_are_refused_by_name(tiny: Make) -> None:
-    """A cache that cannot take tokens back is named before any text appears."""
-    with pytest.raises(CapabilityError, match=r"Mamba2ForCausalLM.*cannot take tokens back"):
-        Speculator.build(tiny("mamba2"), ["suffix"])
-
-
 @pytest.mark.parametrize(("vocab", "words"), [(80, "smaller"), (120, "larger")])
 def test_a_draft_of_another_vocabulary_is_refused(tiny: Make, tmp_path: Any, vocab: int, words: str) -> None:
     """Widths are compared first, and both are named."""

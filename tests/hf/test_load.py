@@ -234,8 +234,8 @@ def test_older_torch_is_asked_for_avx512_bf16(monkeypatch: pytest.MonkeyPatch) -
     assert dtypes.cpu_features() == {"avx512_bf16": True}
 
 
-def test_rollback_survey_separates_attention_from_recurrence() -> None:
-    """The probe finds that attention caches roll back and recurrent ones do not."""
+def test_rollback_survey_says_how_each_kind_of_cache_goes_back() -> None:
+    """Attention is cut, recurrent states are copied, and a family that reads pieces of a text wrongly is refused."""
     from flashspec.hf.rollback import survey
 
     state = torch.get_rng_state()
@@ -243,8 +243,12 @@ def test_rollback_survey_separates_attention_from_recurrence() -> None:
     assert found["llama"].can_roll_back
     assert found["llama"].layers == ("DynamicLayer",)
     assert found["mistral"].can_roll_back
-    assert not found["qwen3_next"].can_roll_back
-    assert "LinearAttentionLayer" in found["qwen3_next"].reason
+    assert "LinearAttentionLayer" in found["qwen3_next"].layers
+    for family in ("qwen3_next", "mamba2"):
+        assert found[family].can_roll_back
+        assert "read two of three tokens again" in found[family].reason
+    assert not found["mamba"].can_roll_back
+    assert "otherwise than one by one" in found["mamba"].reason
     assert torch.equal(state, torch.get_rng_state())
 
 

@@ -45,6 +45,11 @@ class ReducedLM:
         """Positions of the small model."""
         return self.inner.max_length
 
+    @property
+    def replays(self) -> bool:
+        """Of the small model."""
+        return self.inner.replays
+
     def start(self) -> Any:
         """An empty cache."""
         return self.inner.start()
