@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from flashspec.cli import doctor, generate, models, replay, simulate
+from flashspec.cli import doctor, explain, generate, models, replay, simulate
 from flashspec.cli.faults import UsageError, one_line
 from flashspec.cli.wiring import Wiring
 from flashspec.errors import FlashSpecError
@@ -121,6 +121,7 @@ def _app() -> Any:
     group.command(models.get)
     app.command(group)
     app.command(doctor.doctor)
+    app.command(explain.explain)
     app.command(simulate.simulate)
     app.command(replay.replay)
     app.command(bench)

@@ -10,7 +10,7 @@ class UsageError(FlashSpecError):
 
 
 class FileError(FlashSpecError):
-    """A file that cannot be written."""
+    """A file that cannot be read or written."""
 
 
 WRONG, FAILED, INTERRUPTED, CLOSED = 2, 1, 130, 141

@@ -69,6 +69,13 @@ def survey_caches() -> list[Any]:
     return list(survey())
 
 
+def explain_outputs(target: Any, *given: Any) -> Any:
+    """``flashspec.hf.explain.explain``."""
+    from flashspec.hf.explain import explain
+
+    return explain(target, *given)
+
+
 def run_bench(words: Sequence[str]) -> int:
     """``flashspec.bench.__main__.main``."""
     from flashspec.bench.__main__ import main
@@ -97,5 +104,6 @@ class Wiring:
     backends: Callable[[], list[registry.Finding]] = registry.survey
     backend: Callable[[str], Any] = registry.get_backend
     caches: Callable[[], list[Any]] = survey_caches
+    explain: Callable[..., Any] = explain_outputs
     bench: Callable[[Sequence[str]], int] = run_bench
     train: Callable[[Sequence[str]], int] = run_training

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from flashspec.errors import unknown_name
 from flashspec_conformance.engines import restated, vllm_v2
-from flashspec_conformance.engines.rows import REAL, RESTATED, Row, either, over_rounds, row
+from flashspec_conformance.engines.rows import REAL, RESTATED, Row, agreement, either, over_rounds, row
 from flashspec_conformance.engines.tails import tails
 from flashspec_conformance.functions.function import LOGITS, OWN, SAMPLED, Function
 from flashspec_conformance.functions.promises import NOT_DECLARED, NOT_RUN, Finding
@@ -87,8 +86,9 @@ def _sglang(draws: int) -> list[Row]:
     peers = import_module("flashspec_conformance.functions.peers.sglang")
     rows = []
     for name, real, block in (("token", peers.token, False), ("block", peers.block, True)):
-        function, how, why = either(real, partial(restated.sglang, block))
-        rows.append(row(f"chain_speculative_sampling_triton, {name}", function, how, draws, note=why))
+        function = restated.sglang(block)
+        note = agreement(real, function)
+        rows.append(row(f"chain_speculative_sampling_triton, {name}", function, RESTATED, draws, note=note))
     return rows
 
 

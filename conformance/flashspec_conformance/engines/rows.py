@@ -11,6 +11,8 @@ import attrs
 
 from flashspec.errors import BackendUnavailable
 from flashspec_conformance.engines.rounds import Keyed, play
+from flashspec_conformance.functions.asking import ask
+from flashspec_conformance.functions.counting import drawn
 from flashspec_conformance.functions.function import Function
 from flashspec_conformance.functions.judge import judge
 from flashspec_conformance.functions.laws import chained
@@ -75,6 +77,22 @@ def either(real: Callable[[], Function], restated: Callable[[], Function]) -> tu
         return real(), REAL, ""
     except (BackendUnavailable, ImportError, AttributeError, metadata.PackageNotFoundError) as error:
         return restated(), RESTATED, f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+REQUESTS = 60
+"""Requests of a comparison with a kernel in an interpreter, which takes tens of milliseconds for each."""
+
+
+def agreement(real: Callable[[], Function], function: Function) -> str:
+    """How many requests the package's own function answers as its restated rule does, or why it was not run."""
+    try:
+        own = real()
+    except (BackendUnavailable, ImportError, AttributeError) as error:
+        return f"after the source; not run ({error})".splitlines()[0]
+    questions = [drawn(laws, True, REQUESTS // 2, 3) for laws in (chained(0.7, 1.3), chained(1.3, 0.7))]
+    pairs = [pair for q in questions for pair in zip(ask(own, q), ask(function, q), strict=True)]
+    same = sum(a == b for a, b in pairs)
+    return f"{own.version} in Triton's interpreter: the same tokens in {same} of {len(pairs)} requests"
 
 
 def from_wheel(distribution: str, path: str) -> Any:
