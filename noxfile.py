@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from email.parser import Parser
 from pathlib import Path
 
@@ -150,8 +151,8 @@ def conformance(session: nox.Session) -> None:
         return
     suites = {f"conformance-{name}": ("run", "--backend", name) for name in TESTED_BACKENDS}
     laws = {f"law-{name}": ("law", "--quick", "--backend", name) for name in TESTED_BACKENDS}
-    for reports in (suites, laws):
-        at_once(session, [(program, *words, "--json", str(DIST / f"{name}.json")) for name, words in reports.items()])
+    reports = {**suites, **laws}
+    at_once(session, [(program, *words, "--json", str(DIST / f"{name}.json")) for name, words in reports.items()])
     run(session, program, "mutants", tree=False)
 
 
@@ -159,13 +160,18 @@ def at_once(session: nox.Session, commands: list[tuple[str, ...]]) -> None:
     """Run programs side by side, one per core, and show what each said; any failure ends the session."""
     environment = {name: value for name, value in {**os.environ, **ENVIRONMENT}.items() if value is not None}
     environment["OMP_NUM_THREADS"] = "1"
-    pipe, both = subprocess.PIPE, subprocess.STDOUT
-    started = [subprocess.Popen(words, env=environment, stdout=pipe, stderr=both, text=True) for words in commands]
-    for words, process in zip(commands, started, strict=True):
-        told, _ = process.communicate()
+
+    def do(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        return subprocess.run(words, env=environment, stdout=pipe, stderr=both, text=True, check=False)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = list(pool.map(do, commands))
+    for words, process in zip(commands, done, strict=True):
+        told = process.stdout
         session.log(" ".join(words[1:]))
         print(told if process.returncode else told.rstrip().rpartition("\n")[2], flush=True)
-    if any(process.returncode for process in started):
+    if any(process.returncode for process in done):
         session.error("not conformant; the programs' own words are above")
 
 
