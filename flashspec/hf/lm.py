@@ -175,6 +175,11 @@ class HFCausalLM:
             torch.cuda.synchronize(self.model.device)
 
 
+def fixed_layers(past: Any) -> bool:
+    """Whether a cache is static in all layers: what lies behind its length is masked, so a length can shrink."""
+    return bool(past.layers) and all(type(layer) is StaticLayer for layer in past.layers)
+
+
 def check_croppable(model: Any, past: Any) -> None:
     """Refuse caches that cannot take tokens back, naming what stands in the way.
 

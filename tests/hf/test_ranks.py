@@ -173,7 +173,12 @@ def test_a_verdict_that_is_told_arrives_whole() -> None:
         Stream.of([1, 2], [3, 4]),
     )
     kept: list[torch.Tensor] = []
-    keep: Any = SimpleNamespace(agreed=lambda values: (kept.append(values), values)[1])
+
+    def keep_it(values: torch.Tensor) -> torch.Tensor:
+        kept.append(values)
+        return values
+
+    keep: Any = SimpleNamespace(agreed=keep_it)
     rest = (OneHot(), Padded(), sampling, stream)
     theirs = Told(backend, keep).verify(torch.randn(2, 3, 9), drafts, *rest)
     mine = Told(backend, Other(kept[0])).verify(torch.randn(2, 3, 9), drafts, *rest)  # type: ignore[arg-type]  # a stand-in
