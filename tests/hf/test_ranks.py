@@ -151,39 +151,32 @@ def test_heads_are_split_between_those_that_share_keys() -> None:
     assert shapes == [[(8, 8), (8, 8), (5, 8), (4, 8)], [(4, 8), (8, 4), (5, 8), (3, 8)]]
 
 
-@attrs.frozen(eq=False)
-class Other:
-    """A team in which rank 0 has something else to tell."""
+@attrs.define(eq=False)
+class Line:
+    """Stands in for a team: keeps what is told, or tells something else."""
 
-    told: torch.Tensor
+    told: torch.Tensor | None = None
 
     def agreed(self, values: torch.Tensor) -> torch.Tensor:
         """What rank 0 tells, of the same form."""
-        assert values.shape == self.told.shape
-        assert values.dtype == self.told.dtype
+        if self.told is None:
+            self.told = values
+        assert (values.shape, values.dtype) == (self.told.shape, self.told.dtype)
         return self.told
 
 
 def test_a_verdict_that_is_told_arrives_whole() -> None:
     """Tokens, counts, status and log-probabilities are rank 0's, bit by bit, whatever this rank finds."""
     torch.manual_seed(3)
-    drafts, sampling, stream = (
-        torch.tensor([[1, 2], [3, 4]]),
-        Sampling.of(2, temperature=0.7),
-        Stream.of([1, 2], [3, 4]),
-    )
-    kept: list[torch.Tensor] = []
-
-    def keep_it(values: torch.Tensor) -> torch.Tensor:
-        kept.append(values)
-        return values
-
-    keep: Any = SimpleNamespace(agreed=keep_it)
-    rest = (OneHot(), Padded(), sampling, stream)
-    theirs = Told(backend, keep).verify(torch.randn(2, 3, 9), drafts, *rest)
-    mine = Told(backend, Other(kept[0])).verify(torch.randn(2, 3, 9), drafts, *rest)  # type: ignore[arg-type]  # a stand-in
+    drafts, line = torch.tensor([[1, 2], [3, 4]]), Line()
+    rest = (OneHot(), Padded(), Sampling.of(2, temperature=0.7), Stream.of([1, 2], [3, 4]))
+    rows = torch.randn(2, 3, 9)
+    told = Told(backend, line)  # type: ignore[arg-type]  # a stand-in
+    theirs, mine = told.verify(rows, drafts, *rest), told.verify(torch.randn(2, 3, 9), drafts, *rest)
+    alone = backend.verify(rows, drafts, *rest)
     for field in ("tokens", "num_accepted", "num_emitted", "status", "logprobs"):
-        assert torch.equal(getattr(mine, field), getattr(theirs, field))
+        assert torch.equal(getattr(mine, field), getattr(alone, field))
+        assert torch.equal(getattr(theirs, field), getattr(alone, field))
 
 
 def test_a_model_that_cannot_be_split_is_refused() -> None:
