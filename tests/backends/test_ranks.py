@@ -17,6 +17,7 @@ from flashspec.shards import Shard, gathering, lockstep, run
 from flashspec_torch import backend as whole
 from flashspec_torch.sharded import Ranks, sample, verify
 from tests.backends.calls import compare, judge, random_call
+from tests.backends.watch import NoWaiting
 
 RANKS = pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 UNEVEN = (0, 0, 500, 501, 840, 840)
@@ -115,6 +116,22 @@ def test_filters_gather_as_often_as_they_have_digits() -> None:
         4,
     ]
     assert collectives("token", top_p=0.9, top_k=5, min_p=0.1)[0] == 8
+
+
+@pytest.mark.clause("RNK-5")
+@pytest.mark.parametrize("method", ["token", "block", "path"])
+def test_no_value_reaches_the_host(method: str) -> None:
+    """Filters, a bitmask, dense drafts and a stream, all as tensors, run under the watch: a CUDA graph can hold it."""
+    torch.manual_seed(1)
+    rows, near = torch.randn(3, 4, 40), torch.randn(3, 3, 40)
+    heat, some = torch.full((3,), 0.7, dtype=torch.float64), torch.tensor([0, 5, 3])
+    sampling = Sampling(heat, some, heat, heat * 0.01, torch.full((12, 2), -5, dtype=torch.int32))
+    numbers = Stream(*(torch.tensor(v) for v in ([1, 2, 3], [4, 5, 6], [0, 0, 0])))
+    dense = Dense(near[..., 8:], Sampling(heat, some, heat, heat * 0.0))
+    shard, drafts = Shard(1, (0, 8, 40)), torch.tensor([[1, 2, 30], [9, -1, 4], [5, 6, 39]])
+    with NoWaiting():
+        call = verify(rows[..., 8:], drafts, dense, Padded(), sampling, numbers, method, shard=shard)
+        run(call, lambda told: torch.stack([told, told]))
 
 
 def _own_maximum(heard: torch.Tensor) -> torch.Tensor:
@@ -250,7 +267,8 @@ def _shared_call(device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, Sampl
     def put(values: Any, dtype: str) -> Any:
         return whole.asarray(values, dtype, device)
 
-    on = Sampling(put(own.temperature, "float64"), own.top_k, put(own.top_p, "float64"), own.min_p)
+    heat, top_p, min_p = (put(v, "float64") for v in (own.temperature, own.top_p, own.min_p))
+    on = Sampling(heat, put(own.top_k, "int64"), top_p, min_p)
     return rows, drafts, on, Uniforms(put(integers, "uint64"), put(coins, "uint32"))
 
 
