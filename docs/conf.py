@@ -36,8 +36,10 @@ autodoc_preserve_defaults = True
 # ours that occur in signatures but are no part of the public API.
 nitpick_ignore_regex = [
     (r"py:.*", r"(np|npt|numpy|torch|transformers|attrs|attr|collections|typing|pathlib|subprocess|enum)\b.*"),
+    (r"py:.*", r"(contextlib|datetime)\b.*"),
     (r"py:.*", r"(Any|Callable|Iterable|Iterator|Mapping|Sequence|Path|Protocol|Literal|LogprobsOf|optional|None)"),
     (r"py:.*", r"(bool|bytes|dict|float|frozenset|int|list|object|set|str|tuple|type|\w+Error)"),
+    (r"py:.*", r"flashspec\.shards\.T"),
     (r"py:.*", r"flashspec\.(selectors|decoding|drafts|hf)\.\w+\.\w+(\.\w+)?"),
 ]
 

@@ -52,16 +52,9 @@ from flashspec_triton._plan import FEW_TILES, JUDGE_WARPS, plan
 from flashspec_triton._tensors import tensor, unfiltered
 from flashspec_triton.kernels import args
 from flashspec_triton.kernels.judge import PATH
+from flashspec_triton.kernels.owner import ANSWER, close_kernel, own_kernel, share_kernel
 from flashspec_triton.kernels.remainder import remainder_kernel
-from flashspec_triton.kernels.shards import (
-    ANSWER,
-    FACTS,
-    close_kernel,
-    own_kernel,
-    rule_kernel,
-    share_kernel,
-    tell_kernel,
-)
+from flashspec_triton.kernels.shards import FACTS, rule_kernel, tell_kernel
 
 DECLARED = attrs.evolve(CAPABILITIES, proposals=frozenset({"onehot", "dense"}), filters=frozenset[str]())
 """What a sharded call can do here. Dense drafts need their statistics, and no method ``block``."""

@@ -114,7 +114,7 @@ def _rows(config: Config, prompts: list[Prompt], team: Any, progress: Progress) 
     """The rows of the report; of a team, each rank measures its own part of the same decoding."""
     loaded = _load(config, progress)
     if team is not None:
-        from flashspec.hf.ranks import split
+        from flashspec.hf.split import split
 
         split(loaded.model, team)
     progress("building drafts and measuring step costs")

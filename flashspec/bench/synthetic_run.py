@@ -51,7 +51,7 @@ def _part(model: Any, made: Any, team: Team) -> Any:
     """This rank's part of a model that has no memory yet; what all ranks hold is the same on all."""
     import torch
 
-    from flashspec.hf.ranks import split
+    from flashspec.hf.split import split
 
     model = split(model, team).to_empty(device=team.device)
     with torch.device(team.device):

@@ -18,7 +18,8 @@ from torch import nn
 
 from flashspec.contract import OneHot, Padded, Sampling, Stream
 from flashspec.errors import CapabilityError
-from flashspec.hf.ranks import Team, Told, plan_of, split
+from flashspec.hf.ranks import Team, Told
+from flashspec.hf.split import plan_of, split
 from flashspec_torch import backend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,8 @@ import json, sys
 import torch
 from flashspec.hf import Speculator, load
 from flashspec.hf.loading import encode_prompt
-from flashspec.hf.ranks import agree, alike, launched, split, team
+from flashspec.hf.ranks import agree, alike, launched, team
+from flashspec.hf.split import split
 import attrs
 
 torch.set_num_threads(1)
@@ -96,6 +98,19 @@ def test_two_processes_decode_smollm2_as_one_does(bitwise: str, tmp_path: Path) 
     both, told, errors = _launch(PROGRAM, bitwise, tmp_path, 2)
     assert (codes, both) == ([0], [0, 0]), errors
     assert [json.loads(each) for each in told] == [json.loads(alone[0])] * 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bench", ["synthetic --shape tiny --compile no --steps 5 --prompt-len 16", "decode --limit 1"])
+def test_benches_run_on_ranks(bench: str, tmp_path: Path) -> None:
+    """Under torchrun rank 0 reports, with the number of ranks, and the others say nothing."""
+    options = {"synthetic": "", "decode": "--systems plain --kinds code --max-new-tokens 4 --threads 1"}
+    words = f"{bench} {options[bench.split()[0]]} --repeats 1 --device cpu --dtype float32 --backend torch --json"
+    program = f"import sys\nfrom flashspec.bench.__main__ import main\nsys.exit(main({words.split()!r}))\n"
+    codes, told, errors = _launch(program, "", tmp_path, 2)
+    assert codes == [0, 0], errors
+    assert told[1] == ""
+    assert {row["ranks"] for row in json.loads(told[0])["rows"]} == {2}
 
 
 @pytest.mark.parametrize("culprit", ["0", "1"])
