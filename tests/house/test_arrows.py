@@ -34,7 +34,7 @@ HF = frozenset({"torch", "transformers", "accelerate", "safetensors", "gguf", "t
 SUITE = CORE | {"flashspec", "flashspec_conformance", "flashspec_spec", "hypothesis", "pytest", "scipy"}
 EXTRAS = HF | {"rich", "cyclopts", "matplotlib"}
 PEERS = {"torch", "transformers", "vllm", "sglang", "eagle", "mini_infer", "seqspecdecod", "mlx", "mlx_lm"}
-ENGINES = ("transformers",)
+ENGINES = ("transformers", "sglang", "flashinfer", "tensors")
 """Adapters of engines on torch, which whoever imports them has."""
 ROOMS = (
     Room("spec/flashspec_spec", {"flashspec_spec"}),
