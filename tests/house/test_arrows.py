@@ -34,7 +34,7 @@ HF = frozenset({"torch", "transformers", "accelerate", "safetensors", "gguf", "t
 SUITE = CORE | {"flashspec", "flashspec_conformance", "flashspec_spec", "hypothesis", "pytest", "scipy"}
 EXTRAS = HF | {"rich", "cyclopts", "matplotlib"}
 PEERS = {"torch", "transformers", "vllm", "sglang", "eagle", "mini_infer", "seqspecdecod", "mlx", "mlx_lm"}
-ENGINES = ("transformers", "sglang", "flashinfer", "tensors")
+ENGINES = ("transformers", "sglang", "flashinfer", "tensors", "ops", "agreement")
 """Adapters of engines on torch, which whoever imports them has."""
 ROOMS = (
     Room("spec/flashspec_spec", {"flashspec_spec"}),
@@ -50,7 +50,7 @@ ROOMS = (
     Room("flashspec/hf/graph", HF | CORE | {"flashspec", "triton"}, refused=("flashspec.cli",)),
     Room("flashspec/hf", HF | CORE | {"flashspec"}, inside_functions=EXTRAS, refused=("flashspec.cli",)),
     Room("flashspec/training", HF | CORE | {"flashspec"}, inside_functions=EXTRAS, refused=("flashspec.cli",)),
-    *(Room(f"flashspec/integrations/{engine}", CORE | {"flashspec", "torch"}) for engine in ENGINES),
+    *(Room(f"flashspec/integrations/{name}", CORE | {"flashspec", "torch"}, {"sglang"}) for name in ENGINES),
     Room("flashspec/bench/peers", CORE | {"flashspec", "torch"}, inside_functions=EXTRAS | {"vllm", "flashinfer"}),
     Room("flashspec/bench", CORE | {"flashspec"}, inside_functions=EXTRAS),
     Room(

@@ -25,6 +25,7 @@ COMMANDS = {
     ("flashspec", "models", "list"),
     ("flashspec", "models", "get"),
     ("flashspec", "doctor"),
+    ("flashspec", "explain"),
     ("flashspec", "simulate"),
     ("flashspec", "replay"),
     ("flashspec", "bench", "decode"),
@@ -36,6 +37,7 @@ COMMANDS = {
     ("flashspec_conformance", "selector"),
     ("flashspec_conformance", "drafter"),
     ("flashspec_conformance", "function"),
+    ("flashspec_conformance", "engine"),
     ("flashspec_conformance", "new-backend"),
 }
 
