@@ -14,6 +14,9 @@ from flashspec.cli import output
 from flashspec.cli.faults import FileError, UsageError
 from flashspec.cli.wiring import Wiring
 
+FILES = (".json", ".txt")
+"""Endings of names that nobody means as a text."""
+
 
 def explain(
     a: str,
@@ -89,6 +92,8 @@ def _tokens(loaded: Any, given: str) -> tuple[int, ...]:
     """Ids of an output: from a report as they are, from text as the tokenizer reads it."""
     path = Path(given)
     is_file = len(given) < 4096 and "\n" not in given and path.is_file()
+    if not is_file and path.suffix in FILES and len(given.split()) == 1:
+        raise FileError(f"{given} is no file; give one that exists, or put a text that looks like its name into one")
     text = _read(path) if is_file else given
     if is_file and path.suffix == ".json":
         try:

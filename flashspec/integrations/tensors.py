@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from flashspec.contract import Backend, Dense, OneHot, Padded, Ragged, Sampling, Stream, Uniforms, Verdict
-from flashspec.errors import ContractError
+from flashspec.errors import CapabilityError, ContractError
 
 UINT32 = 1 << 32
 
@@ -32,16 +32,21 @@ def unshifted(tokens: torch.Tensor, layout: Ragged, longest: int) -> torch.Tenso
     """
     first, last = layout.cu_rows[:-1, None], layout.cu_rows[1:, None]
     place = first + 1 + torch.arange(longest, device=tokens.device)
-    held = tokens[place.clamp(max=max(0, len(tokens) - 1))].to(torch.int64)
-    return torch.where(place < last, held, -1)
+    return torch.where(place < last, _taken(tokens, place), -1)
 
 
 def padded(tokens: torch.Tensor, ends: torch.Tensor, longest: int) -> torch.Tensor:
     """Drafts ``[B, longest]``, -1 behind the last, from ``tokens [N]`` that end at ``ends [B]`` (inclusive sum)."""
     first = torch.nn.functional.pad(ends[:-1].to(torch.int64), (1, 0))[:, None]
     place = first + torch.arange(longest, device=tokens.device)
-    held = tokens[place.clamp(max=max(0, len(tokens) - 1))] if len(tokens) else torch.full_like(place, -1)
-    return torch.where(place < ends[:, None], held.to(torch.int64), -1)
+    return torch.where(place < ends[:, None], _taken(tokens, place), -1)
+
+
+def _taken(tokens: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """``tokens [N]`` at places, whatever lies behind the last one; -1 if there are none."""
+    if not len(tokens):
+        return torch.full_like(place, -1)
+    return tokens[place.clamp(max=len(tokens) - 1)].to(torch.int64)
 
 
 def logits_of(probabilities: torch.Tensor) -> torch.Tensor:
@@ -81,7 +86,12 @@ def judge(
 
     Raises:
         ContractError: shapes that do not fit together.
+        CapabilityError: a backend of another array library.
     """
+    if backend.capabilities.arrays != "torch":
+        raise CapabilityError(
+            f"backend {backend.name} takes {backend.capabilities.arrays} arrays; allowed: one that takes torch tensors"
+        )
     batch, count = tokens.shape
     wanted = (batch, count + 1, target.shape[-1])
     near = None if draft is None else tuple(draft.shape)

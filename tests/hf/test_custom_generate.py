@@ -104,6 +104,7 @@ FULL.update(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 8), 0)
         {"max_new_tokens": 30, "prefix_allowed_tokens_fn": lambda row, ids: [row, 7, int(ids[-1] * 5 + 1) % 90, 11]},
         {"max_new_tokens": 30, "remove_invalid_values": True, "renormalize_logits": True},
         {"max_new_tokens": 30, "encoder_repetition_penalty": 1.4, "encoder_no_repeat_ngram_size": 2},
+        {"max_new_tokens": 20, "watermarking_config": transformers.WatermarkingConfig(bias=3.0, context_width=2)},
         {"max_new_tokens": 30, "logits_processor": own(Own())},
         {"max_new_tokens": 30, "logits_processor": own(Grammar())},
         {"max_new_tokens": 30, "logits_processor": own(Own(), Grammar()), "repetition_penalty": 1.3, "min_length": 20},

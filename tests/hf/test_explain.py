@@ -119,6 +119,8 @@ def test_the_command_reads_reports_files_and_texts(
     assert main([*words[:2], "zzzz", *words[3:]], wiring) == 1
     assert main(words[:5], wiring) == 2
     assert "--prompt" in capsys.readouterr().err
+    assert main([*words[:2], "gone.txt", *words[3:]], wiring) == 1
+    assert "gone.txt is no file" in capsys.readouterr().err
     a.write_text("{}", encoding="utf-8")
     assert main(words, wiring) == 1
     assert "is no report of generate --json" in capsys.readouterr().err

@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 from flashspec import get_backend  # noqa: E402
-from flashspec.errors import BackendUnavailable, ContractError  # noqa: E402
+from flashspec.errors import BackendUnavailable, CapabilityError, ContractError  # noqa: E402
 from flashspec.integrations import flashinfer, sglang, tensors  # noqa: E402
 from flashspec.integrations.guard import Replacement  # noqa: E402
 from flashspec_conformance.engines import restated  # noqa: E402
@@ -183,6 +183,19 @@ def test_flashinfers_seeds_and_counters_are_honoured() -> None:
         flashinfer.chain_speculative_sampling(TORCH, "token", p, ids, p)
 
 
+def test_rounds_without_drafts_and_empty_batches_are_judged() -> None:
+    """K = 0 draws from the target's row; B = 0 gives empty tensors; another array library is refused."""
+    for batch in (3, 0):
+        law = torch.tensor([[[0.0, 0.0, 1.0]]]).repeat(batch, 1, 1)
+        tokens, accepted, emitted = flashinfer.chain_speculative_sampling(
+            TORCH, "token", law[:, :0], torch.empty(batch, 0, dtype=torch.int32), law
+        )
+        assert tokens.tolist() == [[2]] * batch
+        assert accepted.tolist() == emitted.tolist() == [0] * batch
+    with pytest.raises(CapabilityError, match="backend numpy takes numpy arrays"):
+        flashinfer.chain_speculative_sampling(get_backend("numpy"), "token", law[:, :0], tokens[:, :0], law)
+
+
 def test_both_are_installed_and_go_without_a_trace(engines: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     """One log line each."""
     with caplog.at_level(logging.INFO, "flashspec.integrations"):
@@ -267,6 +280,8 @@ def test_ragged_and_shifted_callers_need_no_copy_of_rows() -> None:
         tensors.padded(torch.empty(0, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 2).tolist()
         == [[-1, -1]] * 2
     )
+    nothing, none = torch.empty(0, dtype=torch.int32), tensors.exclusive(torch.zeros(2, dtype=torch.int64))
+    assert tensors.unshifted(nothing, none, 2).tolist() == [[-1, -1]] * 2
     edges = torch.tensor([0.0, 0.5, 1.0])
     assert tensors.coins(edges).tolist() == [0, 2**31, 2**32 - 1]
     assert tensors.sampling_bits(edges[:2]).tolist() == [0, -(2**63)]
