@@ -55,9 +55,12 @@ def owner_of(heard, lefts, spot, b, batch, size, ranks, mode, top, steep, u):
     r = tl.full((), 0, tl.int32)
     while r < ranks:
         share = share_of(heard, lefts, spot, r, b, batch, size, mode, top, steep)
-        # The last rank with any mass, should rounding leave none above the threshold.
-        if (share > 0.0) & (running <= u * total):
-            owner, before, mine = r, running, share
+        # The last rank with any mass, should rounding leave none above the threshold. No ``if``: Triton 3.6 forgets
+        # what is assigned under one in a loop where two values began as the same (``before`` stayed 0 on a GPU).
+        taken = (share > 0.0) & (running <= u * total)
+        owner = tl.where(taken, r, owner)
+        before = tl.where(taken, running, before)
+        mine = tl.where(taken, share, mine)
         running += share
         r += 1
     return owner, before, mine, total
