@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flashspec.shards import Exchange, Shard
 from flashspec_torch._law import Given, scaled_by
+from flashspec_torch.sharded._exchange import in_order
 
 _UNIT = 2.0**44
 _DIGIT = 8
@@ -83,7 +84,7 @@ def search(
             for part in (torch.ones_like(weight), weight)
         ]
         heard = yield torch.stack(parts).double()  # [ranks, 2, rows, digits]
-        whole = heard.sum(0)
+        whole = in_order(heard)
         upper = above[..., None] + whole.flip(-1).cumsum(-1).flip(-1)
         if high == bits:
             goal = goal_of(upper[COUNT, :, 0], upper[MASS, :, 0])

@@ -36,3 +36,11 @@ def pooled(values: Tensor, mine: Tensor) -> Exchange[Tensor]:
     heard = yield torch.where(mine, values.double(), -torch.inf)
     most: Tensor = heard.amax(0)
     return most
+
+
+def in_order(parts: Tensor) -> Tensor:
+    """The sum of what ranks have, rank after rank: the same bits beside any neighbours."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total

@@ -25,7 +25,7 @@ def dense_laws(dense: Dense | None, mine: Tensor, place: Tensor, shard: Shard) -
     if dense is None:
         return None, None
     batch, longest = dense.logits.shape[:2]
-    raw = own_columns(dense.logits.detach(), shard).reshape(batch * longest, -1)
+    raw = own_columns(dense.logits.detach(), shard).flatten(0, 1)
     what = own_given(dense.sampling, shard, raw.device)
     owner = torch.arange(batch * longest, device=raw.device) // max(longest, 1)
     rows = attrs.evolve(what.of_rows(owner), allowed=what.allowed)

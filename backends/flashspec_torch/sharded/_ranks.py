@@ -112,6 +112,8 @@ def own_proposal(proposal: Proposal, shard: Shard) -> Proposal:
 
 
 def _own_dense(dense: Dense, shard: Shard) -> Dense:
+    if _width(dense.logits) != shard.vocab:
+        raise ContractError(f"proposal.logits has shape {tuple(dense.logits.shape)}; allowed: V = {shard.vocab} tokens")
     return attrs.evolve(dense, logits=part(dense.logits, shard))
 
 

@@ -15,6 +15,7 @@ from flashspec.contract import RowStats, Sampling
 from flashspec.shards import Exchange, Shard
 from flashspec_torch._law import Given, given, heat_of, known, readable, weights
 from flashspec_torch.sharded._cut import Filters, cut
+from flashspec_torch.sharded._exchange import in_order
 
 
 @attrs.frozen(eq=False)
@@ -77,11 +78,15 @@ def laws(raw: Tensor, what: Given, filters: Filters, shard: Shard) -> Exchange[L
     chosen = heard[..., 2].gather(0, first[None])[0].long()
     scale = torch.where(tops == -torch.inf, 0.0, ((tops - top) / heat_of(what.temperature)).exp())
     shares = heard[..., 3] * scale
-    total = shares.sum(0)
+    total = in_order(shares)
     cut_logit, cut_id = torch.full_like(total, -torch.inf), torch.full_like(chosen, shard.vocab - 1)
     if filters.any and not what.greedy:
-        shares, cut_logit, cut_id = yield from cut(logits, raw.dtype, top.to(logits.dtype), what, filters, shard)
-        total = shares.sum(0)
+        kept, last, last_id = yield from cut(logits, raw.dtype, top.to(logits.dtype), what, filters, shard)
+        # A row without filters has the same bits beside any neighbours.
+        off = (what.top_k == 0) & (what.top_p >= 1) & (what.min_p <= 0)
+        shares = torch.where(off, shares, kept)
+        total = in_order(shares)
+        cut_logit, cut_id = torch.where(off, cut_logit, last), torch.where(off, cut_id, last_id)
     # implements: GRD-1
     cold = what.temperature == 0
     stats = RowStats(

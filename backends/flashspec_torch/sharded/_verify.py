@@ -28,7 +28,7 @@ from flashspec_torch._target import Target, left_over, places_of
 from flashspec_torch._verify import verdict
 from flashspec_torch.sharded._check import checked_verify, nothing
 from flashspec_torch.sharded._draw import chosen, told
-from flashspec_torch.sharded._exchange import pooled, together
+from flashspec_torch.sharded._exchange import in_order, pooled, together
 from flashspec_torch.sharded._proposal import dense_laws, own_sparse
 from flashspec_torch.sharded._rows import filters_of, holds, laws, own_given, seen_by
 
@@ -132,7 +132,7 @@ def _chain(case: Case, uniform: Numbers, method: str) -> Exchange[tuple[Chain, T
     if case.found.sparse is None and case.found.dense is None:
         left = spared_sums(case.limits, prefix)
     else:
-        left = torch.nn.functional.pad(shares.sum(0)[:, 1:], (0, 1))
+        left = torch.nn.functional.pad(in_order(shares)[:, 1:], (0, 1))
     chain = block_chain(case.whole, case.limits, case.found, case.drafts, uniform.accept, prefix, left)
     return chain, shares
 
@@ -159,7 +159,7 @@ def _last(case: Case, chain: Chain, left: Tensor | None, drawn: Numbers) -> Exch
             heard = left.gather(2, chain.accepted.clamp(max=longest - 1)[None, :, None].expand(len(left), -1, 1))[
                 ..., 0
             ]
-        fell = rejected & ~(heard.sum(0) > 0)
+        fell = rejected & ~(in_order(heard) > 0)
         use = rejected & ~fell
         shares, mass = torch.where(use, heard, shares), torch.where(use[:, None], rest, mass)
     mine, owner = chosen(rows, mass, shares, uniform, case.shard)
