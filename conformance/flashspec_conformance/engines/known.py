@@ -48,7 +48,7 @@ def _v1_cut(logits: Any, p: float) -> Any:
 
 
 def _vllm_v2(draws: int) -> list[Row]:
-    checked, nan = vllm_v2.agreement()
+    (checked, nan), cut = vllm_v2.agreement(), vllm_v2.filters()
     made = []
     for version, steps in (("vllm 0.32.0", False), ("vllm 0.33.0", True)):
         for block in (False, True):
@@ -57,7 +57,18 @@ def _vllm_v2(draws: int) -> list[Row]:
             note = checked if not steps else "after the wheel's source"
             function = _one_round(name, version, rules)
             own = Finding("nonfinite", NOT_DECLARED, nan if not block and not steps else "as the token rule of 0.32")
-            made.append(row(name, function, RESTATED, draws, rounds=over_rounds(rules), note=note, nonfinite=own))
+            made.append(
+                row(
+                    name,
+                    function,
+                    RESTATED,
+                    draws,
+                    rounds=over_rounds(rules),
+                    note=note,
+                    nonfinite=own,
+                    top_p=None if steps else cut,
+                )
+            )
     return made
 
 

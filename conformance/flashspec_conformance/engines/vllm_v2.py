@@ -17,11 +17,18 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from flashspec.errors import BackendUnavailable
 from flashspec.rng import philox
 from flashspec_conformance.case import F64, I64
+from flashspec_conformance.engines.tails import tails
+from flashspec_conformance.functions.function import signature
+from flashspec_conformance.functions.promises import NOT_RUN, Finding
 
 SALT = 1 << 30
 SMALLEST = np.float32(4.6566127342e-10)
+PROCESSORS = 132
+"""Of an H200: the pipeline splits rows by it."""
+SPLIT = ("logits", "k", "p", "mask_value", "num_sm")
 U32 = npt.NDArray[np.uint32]
 
 
@@ -195,6 +202,27 @@ def _asked(
             torch.from_numpy(seed), count, use_block_verification=rules.block,
         )  # fmt: skip
     return tokens.tolist(), emitted.tolist()
+
+
+def filters() -> Finding:
+    """The verdict on the top-p pipeline that CUDA takes up to 64 rows, in Triton's interpreter."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return Finding("top_p", NOT_RUN, "its filter needs a GPU, or TRITON_INTERPRET=1")
+    try:
+        torch, _ = import_module("torch"), _kernels()
+        split = import_module("vllm.v1.sample.ops.topk_topp_triton")._apply_topp_split
+        signature(split, SPLIT, "vllm.v1.sample.ops.topk_topp_triton._apply_topp_split")
+    except (ImportError, AttributeError, BackendUnavailable) as error:
+        return Finding("top_p", NOT_RUN, f"its filter could not be run ({error})")
+
+    def top_p(logits: Any, p: float) -> Any:
+        rows = torch.from_numpy(logits)[None]
+        split(rows, None, torch.tensor([p]), -np.inf, PROCESSORS)
+        return rows[0].double().softmax(-1).numpy()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return tails(top_p)
 
 
 def _with_nan(torch: Any, kernels: Any) -> str:
