@@ -41,6 +41,10 @@ class NumericalError(FlashSpecError, ArithmeticError):
     """Numbers that no law can be made of, reported by ``Verdict.status``."""
 
 
+class OutOfMemory(FlashSpecError, MemoryError):
+    """A step that does not fit into memory even without drafts and alone."""
+
+
 def unknown_name(kind: str, given: str, known: list[str]) -> UnknownName:
     """Build the error for an unknown ``kind`` of thing, naming the known ones."""
     listed = ", ".join(sorted(known)) or "none"

@@ -27,11 +27,12 @@ from flashspec.decoding.batch_verify import (
 from flashspec.decoding.joint import best_together
 from flashspec.decoding.learning import learn
 from flashspec.decoding.loop import check_request
+from flashspec.decoding.memory import reason_of, shorter
 from flashspec.decoding.processed import Asked, Processed, describe, process
 from flashspec.decoding.request import Request
 from flashspec.decoding.state import Chosen, Engine, Info, Judged, Offer, State
 from flashspec.decoding.step import PHASES, advance, choose, drafted, start
-from flashspec.errors import ContractError, NumericalError
+from flashspec.errors import ContractError, NumericalError, OutOfMemory
 
 
 @attrs.frozen(eq=False)
@@ -59,8 +60,9 @@ class Member:
     request: Request
     state: State
     """As in the single loop, but for the cache, which all members share."""
-    error: NumericalError | None = None
-    """Why it cannot go on, where the target's logits make no law. Its output is right as far as it goes."""
+    error: NumericalError | OutOfMemory | None = None
+    """Why it cannot go on: the target's logits make no law, or it does not fit into memory even alone and without a
+    draft. Its output is right as far as it goes."""
 
     @property
     def running(self) -> bool:
@@ -121,12 +123,15 @@ class BatchInfo:
     """What the measured costs promised for it; without meaning where a prompt was read."""
     phases: Mapping[str, float]
     """Seconds by name of ``step.PHASES``."""
+    shortage: str = ""
+    """What memory ran out for, and how the step was done again; empty: it did not."""
 
 
 def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, BatchInfo]:
     """Select, draft, verify, commit and learn for every member.
 
-    A member whose logits make no law keeps its output and gets an ``error``; the others go on.
+    A member whose logits make no law keeps its output and gets an ``error``; the others go on. Where memory runs out
+    the step is done again with shorter drafts, with none, and then in parts.
 
     Raises:
         ContractError: no members, or one that is finished (let it leave first).
@@ -138,11 +143,14 @@ def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, BatchInfo]
     priced = _priced(engine, len(state.members))
     offers = [drafted(priced, each) for each in _chosen(engine, priced, state.members)]
     ready = engine.one.clock()
-    cache, judged = _verify(engine, state, offers)
+    cache, offers, judged, shortage = _fitting(engine, state, offers)
     read = engine.one.clock()
     moved = [_advance(priced, *each) for each in zip(state.members, offers, judged, strict=True)]
+    if shortage:
+        most = max(len(offer.draft.tokens) for offer in offers)
+        moved = [(_limited(member, most), kept) for member, kept in moved]
     wanted = [len(member.state.tokens) - 1 for member, _ in moved]
-    drop = [have - want for have, want in zip(engine.lm.lengths(cache), wanted, strict=True)]
+    drop = [max(0, have - want) for have, want in zip(engine.lm.lengths(cache), wanted, strict=True)]
     cache = engine.lm.rollback(cache, drop)
     over = engine.one.clock()
     done = [
@@ -151,7 +159,11 @@ def step(engine: BatchEngine, state: BatchState) -> tuple[BatchState, BatchInfo]
     ]
     phases = (ready - begun, read - ready, over - read, engine.one.clock() - over)
     told = BatchInfo(
-        tuple(info for _, info in done), over - begun, _expected(engine, offers), dict(zip(PHASES, phases, strict=True))
+        tuple(info for _, info in done),
+        over - begun,
+        _expected(engine, offers),
+        dict(zip(PHASES, phases, strict=True)),
+        shortage,
     )
     return BatchState(cache, tuple(member for member, _ in done)), told
 
@@ -181,28 +193,63 @@ def _priced(engine: BatchEngine, batch: int) -> Engine:
     return attrs.evolve(engine.one, cost=cost)
 
 
-def _verify(engine: BatchEngine, state: BatchState, offers: list[Offer]) -> tuple[Any, list[Judged]]:
-    """Read all drafts with the target and judge them."""
+def _fitting(
+    engine: BatchEngine, state: BatchState, offers: list[Offer]
+) -> tuple[Any, list[Offer], list[Judged | OutOfMemory], str]:
+    """Read and judge, where memory runs out with shorter drafts and then in halves: the cache, what was judged, the
+    verdicts, and what to say about it."""
+    cache, offers, found = state.cache, list(offers), dict[int, Judged | OutOfMemory]()
+    todo, reason, parts = [list(range(len(offers)))], "", 0
+    while todo:
+        rows = todo.pop()
+        try:
+            cache, judged = _verify(engine, BatchState(cache, state.members), offers, rows)
+        except Exception as error:  # which ones are of memory, the engine knows
+            if not engine.one.ran_out(error):
+                raise
+            reason = reason or reason_of(error)
+        else:
+            found.update(zip(rows, judged, strict=True))
+            parts += 1
+            continue
+        # Out here nothing holds on to what the failed attempt had allocated.
+        if any(offers[row].draft.tokens for row in rows):
+            for row in rows:
+                offers[row] = attrs.evolve(offers[row], draft=shorter(offers[row].draft))
+            todo.append(rows)
+        elif len(rows) > 1:
+            todo += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+        else:
+            found[rows[0]] = OutOfMemory(f"a step of this request alone does not fit into memory ({reason})")
+    tokens = sum(len(offer.draft.tokens) for offer in offers)
+    said = f"{reason}; done again with {tokens} draft tokens in parts: {parts}" if reason else ""
+    return cache, offers, [found[row] for row in range(len(offers))], said
+
+
+def _verify(
+    engine: BatchEngine, state: BatchState, all_offers: list[Offer], some: list[int]
+) -> tuple[Any, list[Judged]]:
+    """Read the drafts of some members with the target and judge them."""
     lm, backend = engine.lm, engine.one.backend
+    members, offers = tuple(state.members[row] for row in some), [all_offers[row] for row in some]
     drafts, rows = [o.draft for o in offers], [len(o.draft.tokens) + 1 for o in offers]
-    known = lm.lengths(state.cache)
-    new = [
-        (*member.state.tokens[length:], *draft.tokens)
-        for member, length, draft in zip(state.members, known, drafts, strict=True)
-    ]
-    logits, cache = lm.forward(state.cache, new, rows)
-    asked = [Asked(m.request, m.state.settings, d.tokens) for m, d in zip(state.members, drafts, strict=True)]
+    known, wanted = lm.lengths(state.cache), [0] * len(state.members)
+    new: list[tuple[int, ...]] = [()] * len(state.members)
+    for row, member, draft, count in zip(some, members, drafts, rows, strict=True):
+        new[row], wanted[row] = (*member.state.tokens[known[row] :], *draft.tokens), count
+    logits, cache = lm.forward(state.cache, new, wanted)
+    asked = [Asked(m.request, m.state.settings, d.tokens) for m, d in zip(members, drafts, strict=True)]
     found = process(backend, engine.one.rows, asked, logits, lm.vocab)
     verdict = backend.verify(
         found.logits,
         backend.asarray(stack_tokens(drafts), "int64", lm.device),
         stack_proposals(backend, drafts, lm.device),
         Ragged(backend.asarray(cumulative(rows), "int64", lm.device)),
-        stack_sampling([m.request.sampling() for m in state.members], found.allowed),
+        stack_sampling([m.request.sampling() for m in members], found.allowed),
         stack_streams([o.stream for o in offers]),
         engine.one.method,
     )
-    return cache, _judged(engine.one, state.members, found, verdict, cumulative(rows).tolist())
+    return cache, _judged(engine.one, members, found, verdict, cumulative(rows).tolist())
 
 
 def _judged(
@@ -224,8 +271,10 @@ def _judged(
     return made
 
 
-def _advance(engine: Engine, member: Member, offer: Offer, judged: Judged) -> tuple[Member, int]:
+def _advance(engine: Engine, member: Member, offer: Offer, judged: Judged | OutOfMemory) -> tuple[Member, int]:
     """The member after its verdict, and the tokens kept."""
+    if isinstance(judged, OutOfMemory):
+        return attrs.evolve(member, error=judged), 0
     try:
         moved, kept = advance(engine, member.request, member.state, offer, judged)
     except NumericalError as error:
@@ -233,11 +282,16 @@ def _advance(engine: Engine, member: Member, offer: Offer, judged: Judged) -> tu
     return attrs.evolve(member, state=moved), kept
 
 
+def _limited(member: Member, most: int) -> Member:
+    """The member, with drafts no longer than there was memory for."""
+    return attrs.evolve(member, state=attrs.evolve(member.state, most=most))
+
+
 def _learn(
-    engine: Engine, member: Member, offer: Offer, judged: Judged, kept: int, seconds: float
+    engine: Engine, member: Member, offer: Offer, judged: Judged | OutOfMemory, kept: int, seconds: float
 ) -> tuple[Member, Info | None]:
     """The member after its selector was told, and what its step did."""
-    if member.error is not None:
+    if member.error is not None or isinstance(judged, OutOfMemory):
         return member, None
     learned, info = learn(engine, member.state, offer, judged, kept, seconds)
     return attrs.evolve(member, state=learned), info

@@ -39,7 +39,8 @@ class BatchLM(LanguageModel, Protocol):
         """Append ``tokens[b]`` to row ``b``, and the cache.
 
         Returns raw logits ``[sum(rows), V]``: those of the last ``rows[b]`` tokens of row 0, then of row 1, ...
-        Every row gets at least one token; ``1 <= rows[b] <= len(tokens[b])``.
+        ``1 <= rows[b] <= len(tokens[b])``, but for rows without new tokens, which rest: ``rows[b] == 0``. If it
+        raises, the cache given is as it was.
         """
 
     def rollback(self, cache: Any, drop: Sequence[int]) -> Any:
@@ -57,8 +58,8 @@ def check_new(lengths: Sequence[int], tokens: Sequence[Sequence[int]], rows: Seq
             f"{len(tokens)} rows of tokens, {len(rows)} counts; allowed: {len(lengths)}, the cache's rows"
         )
     for row, (new, wanted) in enumerate(zip(tokens, rows, strict=True)):
-        if not 0 < wanted <= len(new):
-            raise ContractError(f"row {row}: {wanted} logits of {len(new)} tokens; allowed: 1 to {len(new)}")
+        if not min(1, len(new)) <= wanted <= len(new):
+            raise ContractError(f"row {row}: {wanted} logits of {len(new)} tokens; allowed: 1 to {len(new)}, 0 of 0")
 
 
 def check_drop(lengths: Sequence[int], drop: Sequence[int]) -> None:
@@ -122,10 +123,14 @@ class Separate:
     def forward(
         self, cache: tuple[Any, ...], tokens: Sequence[Sequence[int]], rows: Sequence[int]
     ) -> tuple[Array, tuple[Any, ...]]:
-        """One forward a row."""
+        """One forward a row that has new tokens."""
         check_new(self.lengths(cache), tokens, rows)
-        done = [self.lm.forward(*asked) for asked in zip(cache, tokens, rows, strict=True)]
-        return self.concat([logits[0] for logits, _ in done]), tuple(own for _, own in done)
+        moved, found = list(cache), []
+        for row, (new, wanted) in enumerate(zip(tokens, rows, strict=True)):
+            if new:
+                logits, moved[row] = self.lm.forward(cache[row], new, wanted)
+                found.append(logits[0])
+        return self.concat(found), tuple(moved)
 
     def rollback(self, cache: tuple[Any, ...], drop: Sequence[int]) -> tuple[Any, ...]:
         """One rollback a row."""

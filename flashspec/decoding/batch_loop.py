@@ -12,6 +12,7 @@ from flashspec.decoding.batch import BatchEngine, BatchInfo, BatchState, Member,
 from flashspec.decoding.commit import Output, finish, show
 from flashspec.decoding.drafting import DraftLost
 from flashspec.decoding.loop import Tally, check_request
+from flashspec.decoding.memory import MemoryShort
 from flashspec.decoding.metrics import Load, Metrics
 from flashspec.decoding.request import ArmStats, Chunk, Request, Result
 from flashspec.decoding.state import Info
@@ -61,6 +62,7 @@ class Batch:
         self.metrics = Metrics()
         """Sums over all requests so far."""
         self._load = Load()
+        self._short = False
         self.errors: dict[int, FlashSpecError] = {}
         """By key: why a request could not go on. Its partial result is in ``results``."""
 
@@ -116,6 +118,9 @@ class Batch:
         if not self._state.members:
             return chunks
         self._state, told = step(self._engine, self._state)
+        if told.shortage and not self._short:
+            self._short = True
+            warnings.warn(f"a step ran out of memory ({told.shortage})", MemoryShort, stacklevel=3)
         plain, waited = self._count(told)
         for member, info in zip(self._state.members, told.members, strict=True):
             if info is not None:

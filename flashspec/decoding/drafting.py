@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from flashspec.contract import Sampling, Stream
+from flashspec.decoding.memory import reason_of
 from flashspec.drafts.protocol import Draft, Drafter
 from flashspec.errors import ContractError
 
@@ -32,8 +33,7 @@ def attempt(call: Callable[..., Any], *args: Any) -> Any:
     try:
         return call(*args)
     except Exception as error:  # whatever somebody's drafter raises, the request goes on
-        told = str(error).strip().splitlines()
-        return Lost(f"{type(error).__name__}: {told[0]}" if told else type(error).__name__)
+        return Lost(reason_of(error))
 
 
 def start(drafters: Sequence[Drafter], prompt: tuple[int, ...]) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from flashspec.decoding.commit import Output, finish, show
 from flashspec.decoding.drafting import DraftLost
+from flashspec.decoding.memory import MemoryShort
 from flashspec.decoding.metrics import Metrics, add_runs
 from flashspec.decoding.recorder import Recorder, heading
 from flashspec.decoding.request import ArmStats, Chunk, Request, Result, Stats
@@ -198,6 +199,9 @@ class Generation:
         for name in set(info.lost) - set(self._tally.lost):
             told = f"draft {name} failed ({info.lost[name]}); the request goes on without it"
             warnings.warn(told, DraftLost, stacklevel=3)
+        if info.shortage and before.most is None:
+            told = f"a step ran out of memory ({info.shortage}); it was done again with {info.offered} draft tokens"
+            warnings.warn(f"{told}, and the request goes on with shorter drafts", MemoryShort, stacklevel=3)
         self._count(info)
         self._tally, self.last = self._tally.add(info), info
         if self._trace is not None and self._recorder is not None:
@@ -231,6 +235,7 @@ def generate(engine: Engine, request: Request, **options: Any) -> Result:
     Raises:
         ContractError: as ``check_request``.
         NumericalError: the target's logits make no law.
+        OutOfMemory: there is no memory for a step without a draft.
     """
     generation = Generation(engine, request, **options)
     for _ in generation:

@@ -13,6 +13,7 @@ from flashspec.decoding.commit import Output
 from flashspec.decoding.cost import CostTable
 from flashspec.decoding.lm import CausalLM
 from flashspec.decoding.logprobs import TokenLogprobs
+from flashspec.decoding.memory import Judge, ran_out
 from flashspec.decoding.processing import States, Window
 from flashspec.decoding.rows import HostRows, Rows
 from flashspec.decoding.shadow import Unscored
@@ -45,6 +46,8 @@ class Engine:
     """Every so many steps the drafts that can be are scored on what was emitted (see ``decoding.shadow``); 0: never."""
     warm: bool = False
     """Whether the selector starts from what the prompt says about free drafts (see ``decoding.warmstart``)."""
+    ran_out: Judge = ran_out
+    """Which errors say that memory ran out: the step is done again with less (see ``decoding.memory``)."""
     rows: Rows = attrs.field(
         default=attrs.Factory(lambda self: HostRows(self.backend, self.lm.device), takes_self=True)
     )
@@ -72,6 +75,8 @@ class State:
     """Costs from ``timings``, ``[M]``; None: the engine's."""
     settings: States = ()
     """One a processor of the request."""
+    most: int | None = None
+    """The longest draft that there was memory for, once it ran out; None: it did not."""
 
 
 @attrs.frozen(eq=False)
@@ -99,6 +104,8 @@ class Info:
     """By draft that failed in this request so far: why."""
     phases: Mapping[str, float] = attrs.field(factory=dict)
     """Seconds by name of ``step.PHASES``; empty in a batch, whose phases are its own."""
+    shortage: str = ""
+    """Why the step was done again with fewer tokens at a time: memory ran out. Empty: it did not; in a batch always."""
 
     @property
     def drafted(self) -> int:

@@ -20,6 +20,7 @@ from flashspec.decoding.commit import commit
 from flashspec.decoding.drafting import Lost
 from flashspec.decoding.following import follow
 from flashspec.decoding.learning import learn
+from flashspec.decoding.memory import reason_of, shorter
 from flashspec.decoding.processed import Asked, describe, process
 from flashspec.decoding.processing import begin, settle
 from flashspec.decoding.request import Request
@@ -28,7 +29,7 @@ from flashspec.decoding.state import Chosen, Engine, Info, Judged, Offer, State
 from flashspec.decoding.timings import Timings
 from flashspec.drafts.follower import Follower
 from flashspec.drafts.protocol import Draft
-from flashspec.errors import ContractError, NumericalError
+from flashspec.errors import ContractError, NumericalError, OutOfMemory
 
 PHASES = ("draft", "verify", "commit", "learn")
 """Of a step: choosing and drafting; the target's forward and the verdict; committing and rolling back; learning."""
@@ -85,9 +86,10 @@ def changed(before: Engine, after: Engine, state: State) -> State:
 
 
 def _room(engine: Engine, request: Request, state: State) -> int:
-    """The longest draft that budget and context leave room for."""
+    """The longest draft that budget, context and memory leave room for."""
     budget = request.max_new_tokens - len(state.output.token_ids) - 1
-    return max(0, min(budget, engine.lm.max_length - len(state.tokens)))
+    room = budget if state.most is None else min(budget, state.most)
+    return max(0, min(room, engine.lm.max_length - len(state.tokens)))
 
 
 def _active(engine: Engine, room: int, free: Mapping[int, Draft], held: tuple[Any, ...]) -> np.ndarray:
@@ -146,10 +148,10 @@ def choose(engine: Engine, request: Request, state: State) -> Chosen:
     active = _active(engine, _room(engine, request, state), free, held)
     cost = engine.cost if state.cost is None else state.cost
     begin = engine.clock()
-    arm, told = engine.selector.select(state.selector, (request.seed, state.step), context, cost, active)
+    arm, scored = engine.selector.select(state.selector, (request.seed, state.step), context, cost, active)
     seconds = engine.clock() - begin
-    expected = told.scores * cost if engine.selector.per_second else None
-    return Chosen(stream, sampling, free, context, int(arm), told, held, expected, seconds)
+    expected = scored.scores * cost if engine.selector.per_second else None
+    return Chosen(stream, sampling, free, context, int(arm), scored, held, expected, seconds)
 
 
 def drafted(engine: Engine, chosen: Chosen) -> Offer:
@@ -202,8 +204,26 @@ def _verify(engine: Engine, request: Request, state: State, offer: Offer) -> tup
     # Read from the device only where a draft's score needs it.
     needed = engine.shadow and engine.method != "path" and request.temperature > 0
     logs = tuple(backend.to_numpy(verdict.logprobs)[0].tolist()) if needed else ()
-    told = describe(backend, engine.rows, request, found, 0, tokens)
-    return cache, Judged(tokens, accepted, status, logs, window=found.windows[0], told=told)
+    reported = describe(backend, engine.rows, request, found, 0, tokens)
+    return cache, Judged(tokens, accepted, status, logs, window=found.windows[0], told=reported)
+
+
+def _fitting(engine: Engine, request: Request, state: State, offer: Offer) -> tuple[Any, Judged, Offer, str]:
+    """Verify, with fewer draft tokens where memory runs out: the cache, the verdict, what was judged, the reason."""
+    reason = ""
+    while True:
+        try:
+            return *_verify(engine, request, state, offer), offer, reason
+        except Exception as error:  # which ones are of memory, the engine knows
+            if not engine.ran_out(error):
+                raise
+            reason = reason or reason_of(error)
+            if not offer.draft.tokens:
+                raise OutOfMemory(
+                    f"a step without drafts does not fit into memory ({reason}); shorten the prompt or free memory"
+                ) from error
+        # Out here nothing holds on to what the failed attempt had allocated.
+        offer = attrs.evolve(offer, draft=shorter(offer.draft))
 
 
 def step(engine: Engine, request: Request, state: State) -> tuple[State, Info]:
@@ -211,11 +231,13 @@ def step(engine: Engine, request: Request, state: State) -> tuple[State, Info]:
 
     Raises:
         NumericalError: the target's logits are NaN, infinite or all masked where a token is due.
+        OutOfMemory: there is no memory for a step without a draft.
     """
     begin = engine.clock()
     offer = drafted(engine, choose(engine, request, state))
     ready = engine.clock()
-    cache, judged = _verify(engine, request, state, offer)
+    cache, judged, offer, shortage = _fitting(engine, request, state, offer)
+    state = attrs.evolve(state, most=len(offer.draft.tokens)) if shortage else state
     verified = engine.clock() - ready
     moved, kept = advance(engine, request, state, offer, judged)
     before = engine.clock()
@@ -226,4 +248,4 @@ def step(engine: Engine, request: Request, state: State) -> tuple[State, Info]:
     done = engine.clock()
     moved, info = learn(engine, moved, offer, judged, kept, done - begin)
     phases = (ready - begin, verified, done - ready - verified, engine.clock() - done)
-    return moved, attrs.evolve(info, phases=dict(zip(PHASES, phases, strict=True)))
+    return moved, attrs.evolve(info, phases=dict(zip(PHASES, phases, strict=True)), shortage=shortage)

@@ -172,17 +172,18 @@ class BatchHF:
         pieces = [
             Piece(slot, int(end) - width, width, start)
             for slot, end, width, start in zip(cache.slots, ends, widths, cache.lengths, strict=True)
+            if width
         ]
         narrow = [p for p in pieces if self.together and p.width <= WIDE]
         alone = tuple(p for p in pieces if p not in narrow)
         device, like = self.one.model.device, self.one.model.get_input_embeddings().weight
         masks: dict[int | None, tuple[list[Tensor | None], Tensor | None]] = {}
         size = (
-            len(pieces),
+            len(cache.slots),
             max((p.width for p in narrow), default=0),
             max((p.start + p.width for p in narrow), default=0),
         )
-        starts = [0] * len(pieces)
+        starts = [0] * len(cache.slots)
         for piece in narrow:
             starts[piece.slot] = piece.start
         for window in set(self.windows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ from transformers.cache_utils import StaticLayer
 from flashspec.contract import Array, Backend
 from flashspec.errors import CapabilityError, ContractError
 from flashspec.hf.recurrent import cache_name, own, snapshot
+from flashspec.hf.repair import repaired
 
 
 @attrs.frozen(eq=False)
@@ -133,7 +135,8 @@ class HFCausalLM:
         held, before = self._grown(cache)
         ids = torch.tensor([list(tokens)], dtype=torch.long, device=self.model.device)
         more: dict[str, Any] = {self.argument: held, **({"output_hidden_states": True} if self.taps else {})}
-        out = self.model(input_ids=ids, use_cache=True, logits_to_keep=rows, return_dict=True, **more)
+        with repaired(held, cache.length) if before is None else nullcontext():
+            out = self.model(input_ids=ids, use_cache=True, logits_to_keep=rows, return_dict=True, **more)
         past = out[self.argument]
         if cache.length == 0 and self.past is None and not self.replays:
             check_croppable(self.model, past)

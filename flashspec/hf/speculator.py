@@ -24,6 +24,7 @@ from flashspec.hf.calibrate import cost_table
 from flashspec.hf.generate import id_set, run_generate
 from flashspec.hf.lm import HFCausalLM
 from flashspec.hf.loading import Loaded
+from flashspec.hf.memory import torch_ran_out
 from flashspec.hf.pool import PoolContext, pool
 from flashspec.hf.rows import TorchRows
 from flashspec.selectors.types import Arms
@@ -108,6 +109,7 @@ class Speculator:
             table=table if refresh else None,
             shadow=shadow,
             warm=warm_start,
+            ran_out=torch_ran_out,
         )
         if verifier.capabilities.arrays == "torch":
             engine = attrs.evolve(engine, rows=TorchRows(lm.device))

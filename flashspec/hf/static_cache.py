@@ -76,7 +76,8 @@ class RaggedLayer(_LAYER):  # type: ignore[misc]  # transformers is partly typed
         for name in ("keys", "values"):
             old = getattr(self, name)
             new = self._room(old)
-            new[: old.shape[0], :, : old.shape[2]] = old
+            slots, capacity = (min(old.shape[i], new.shape[i]) for i in (0, 2))
+            new[:slots, :, :capacity] = old[:slots, :, :capacity]
             setattr(self, name, new)
 
     def move(self, source: int, target: int) -> None:
@@ -134,12 +135,18 @@ def grow(cache: Any, placement: Placement, slots: int, capacity: int) -> None:
     """Make room for at least so many slots and tokens, by doubling."""
     if slots <= placement.slots and capacity <= placement.capacity:
         return
+    before = placement.slots, placement.capacity
     while placement.slots < slots:
         placement.slots *= 2
     while placement.capacity < capacity:
         placement.capacity *= 2
-    for layer in cache.layers:
-        layer.grow()
+    try:
+        for layer in cache.layers:
+            layer.grow()
+    except BaseException:
+        # Layers that have grown stay larger than they need be.
+        placement.slots, placement.capacity = before
+        raise
 
 
 def check_room(placement: Placement, slots: int, lengths: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import torch
 
+from flashspec.decoding.memory import reason_of
 from flashspec.hf.graph.attention import Grid
 from flashspec.hf.graph.buffers import Buffers
 from flashspec.hf.graph.drafts import Lookup
@@ -122,13 +123,13 @@ class Graphs:
                         return recorded(functools.partial(compiled_stages(self.stages).step, own, shape), self.pool)
                 except Exception as error:  # compilers raise whatever they like
                     self.compiled = False
-                    told = f"steps are not compiled ({first_line(error)}); they go on as graphs of single kernels"
+                    told = f"steps are not compiled ({reason_of(error)}); they go on as graphs of single kernels"
                     warnings.warn(told, GraphLost, stacklevel=4)
             try:
                 return recorded(plain, self.pool)
             except RuntimeError as error:  # out of memory is one of them
                 self.captures = False
-                told = f"CUDA graphs cannot be captured ({first_line(error)}); steps run kernel by kernel, slower"
+                told = f"CUDA graphs cannot be captured ({reason_of(error)}); steps run kernel by kernel, slower"
                 warnings.warn(told, GraphLost, stacklevel=4)
         return plain
 
@@ -141,9 +142,3 @@ def compiled_stages(stages: Stages) -> Stages:
         for d in stages.drafts
     )
     return attrs.evolve(stages, drafts=drafts, settle=torch.compile(stages.settle, **options))
-
-
-def first_line(error: Exception) -> str:
-    """What a warning says of an error."""
-    told = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {told[0]}" if told else type(error).__name__
