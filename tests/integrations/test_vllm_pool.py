@@ -14,7 +14,7 @@ import pytest
 
 from flashspec.errors import ContractError
 from flashspec.integrations.vllm import metrics, pool, rows
-from flashspec.integrations.vllm.pace import Pace, bucket
+from flashspec.integrations.vllm.pace import Pace, Step, bucket
 from flashspec.integrations.vllm.pool import Pool, State, kit, propose
 from flashspec.integrations.vllm.settings import Settings
 
@@ -181,21 +181,31 @@ def test_a_request_without_luck_rests() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])
-def test_the_pace_finds_what_a_step_costs(noise: float) -> None:
-    """By batch size and draft token, from steps of many kinds; one in twenty takes ten times as long."""
+def test_the_pace_finds_what_a_draft_token_adds(noise: float) -> None:
+    """By batch size, from steps of many kinds; one in twenty takes ten times as long, and some hundred are slow."""
     rng, pace = np.random.default_rng(3), Pace()
-    for step in range(400):
-        batch = (1, 4, 8)[step % 3]
+    for step in range(1600):
+        batch = (1, 4, 8)[step // 16 % 3]
         drafted = int(rng.integers(1, 4 * batch + 1)) if step % 4 else 0
         seconds = (0.010 + 0.004 * batch + 0.0008 * drafted) * (1 + noise * rng.random())
-        pace = pace.add(seconds * (10 if step % 20 == 7 else 1), batch, drafted)
-    assert pace.plain(4) == pytest.approx(0.026 * (1 + noise / 2), rel=0.1)
-    assert pace.plain(6) == pytest.approx(0.034 * (1 + noise / 2), rel=0.1)
+        slow = (10 if step % 20 == 7 else 1) * (3 if step % 400 > 300 else 1)
+        pace = pace.add(Step(seconds * slow, batch, drafted))
+    for batch in (1, 4, 8):
+        assert pace.each(batch) == pytest.approx(0.0008 / (0.010 + 0.004 * batch), abs=0.02 if noise else 1e-9)
     charged = pace.of(np.array([0, 1, 4]), 4)
-    assert charged[0] == pace.plain(4) / 4
-    assert charged[2] - charged[1] == pytest.approx(0.0024, rel=0.05 if not noise else 0.6)
+    assert charged.tolist() == pytest.approx([0.25, 0.25 + pace.each(4), 0.25 + 4 * pace.each(4)])
+    assert pace.plain(Step(0.034, 4, 10)) == pytest.approx(0.026, rel=0.2)
     assert not pace.lacks(8)
     assert pace.lacks(3)
+
+
+def test_only_neighbours_of_one_batch_are_compared() -> None:
+    """Two steps with a prompt in between, of other sizes, or of one kind say nothing."""
+    pace = Pace().add(Step(0.02, 2, 0))
+    assert pace.without().add(Step(0.9, 2, 4)).pairs == {}
+    assert pace.add(Step(0.9, 3, 4)).pairs == {}
+    assert pace.add(Step(0.9, 2, 0)).pairs == {}
+    assert pace.add(Step(0.04, 2, 4)).pairs == {2: (0.25,)}
 
 
 def test_large_batches_of_nearly_one_size_count_as_one() -> None:

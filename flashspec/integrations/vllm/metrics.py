@@ -32,30 +32,24 @@ SIGNATURES = {
 }
 
 
-def count(sums: Metrics, arms: Arms, seen: Sequence[Observation | None], seconds: float, plain: float) -> Metrics:
-    """The sums with one more step; ``plain`` are the seconds of such a step without drafts.
-
-    A step that read a prompt has rows of which nothing was seen; its time counts for nobody.
-    """
-    judged = [one for one in seen if one is not None]
-    if not judged or len(judged) != len(seen):
-        return sums
-    stats, runs, share = dict(sums.arms), list(sums.runs), seconds / len(judged)
-    for one in judged:
+def count(sums: Metrics, arms: Arms, seen: Sequence[Observation], seconds: float, plain: float) -> Metrics:
+    """The sums with one more step; ``plain`` are the seconds that it would have taken without drafts."""
+    stats, runs, share = dict(sums.arms), list(sums.runs), seconds / len(seen)
+    for one in seen:
         name = arms.drafts[int(arms.draft[one.arm])]
         stats[name] = stats.get(name, ArmStats()).add(one.offered, one.accepted, one.kept, share)
         if one.offered:
             runs += [0] * (one.accepted + 1 - len(runs))
             runs[one.accepted] += 1
-    emitted = sum(one.kept for one in judged)
+    emitted = sum(one.kept for one in seen)
     return attrs.evolve(
         sums,
         steps=sums.steps + 1,
         runs=tuple(runs),
-        drafted=sums.drafted + sum(one.offered for one in judged),
+        drafted=sums.drafted + sum(one.offered for one in seen),
         emitted=sums.emitted + emitted,
         seconds=sums.seconds + seconds,
-        plain_seconds=sums.plain_seconds + plain * emitted / len(judged),
+        plain_seconds=sums.plain_seconds + plain * emitted / len(seen),
         arms=stats,
     )
 

@@ -1,7 +1,8 @@
-"""What a step costs, learned from the steps that are made: nobody lets a plugin time an engine beforehand.
+"""What drafts cost, learned from the steps that are made: nobody lets a plugin time an engine beforehand.
 
-Steps without drafts give the seconds of a batch size, the others what each draft token adds to that. All are medians
-of the latest few, so that a step in which the machine was busy decides nothing.
+A choice needs to know one thing, what a draft token adds to a step over a step without drafts. It is measured on
+pairs of steps, one right after the other, of as many requests, one with drafts and one without: whatever else the
+machine does slows both. The median of the latest pairs counts.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from flashspec.decoding.timings import ENOUGH, median
+from flashspec.decoding.timings import median
 
-PLAIN, MORE = 9, 31
-"""Measurements that are remembered: of a batch size without drafts, and of draft tokens."""
-EACH = 0.02
-"""Before anything was measured: what a draft token adds to a step, over that step."""
+PAIRS = 31
+"""Pairs that are remembered, of each size of batch."""
+PRIOR = (0.02,) * 5
+"""What a draft token adds to a step, over that step: pairs that everybody begins with."""
 
 
 def bucket(batch: int) -> int:
@@ -26,36 +27,52 @@ def bucket(batch: int) -> int:
     return batch >> spare << spare
 
 
+@attrs.frozen
+class Step:
+    """One step."""
+
+    seconds: float
+    batch: int
+    drafted: int
+    """Draft tokens of all requests."""
+
+
 @attrs.frozen(eq=False)
 class Pace:
-    """Measurements so far, in seconds."""
+    """Measurements so far."""
 
-    without: Mapping[int, tuple[float, ...]] = attrs.field(factory=dict)
-    """By bucket of the batch size: steps without drafts."""
-    more: tuple[float, ...] = ()
-    """What other steps took longer than one without drafts, by draft token."""
+    pairs: Mapping[int, tuple[float, ...]] = attrs.field(factory=dict)
+    """By bucket of the batch size: what a draft token added, over the step without drafts."""
+    last: Step | None = None
+    """The step before, if it can be half of a pair."""
 
-    def add(self, seconds: float, batch: int, drafted: int) -> Pace:
-        """With one more step, in which ``drafted`` tokens were judged."""
-        if not drafted:
-            latest = (*self.without.get(bucket(batch), ()), seconds)[-PLAIN:]
-            return attrs.evolve(self, without={**self.without, bucket(batch): latest})
-        if not self.without:
-            return self
-        return attrs.evolve(self, more=(*self.more, (seconds - self.plain(batch)) / drafted)[-MORE:])
+    def add(self, step: Step) -> Pace:
+        """With one more step."""
+        last = self.last
+        if last is None or last.batch != step.batch or (last.drafted > 0) == (step.drafted > 0):
+            return attrs.evolve(self, last=step)
+        more, none = (step, last) if step.drafted else (last, step)
+        size, added = bucket(step.batch), (more.seconds / none.seconds - 1.0) / more.drafted
+        return Pace({**self.pairs, size: (*self.pairs.get(size, ()), added)[-PAIRS:]}, step)
+
+    def without(self) -> Pace:
+        """After a step that can be no half of a pair: it read a prompt, or its requests came or went."""
+        return attrs.evolve(self, last=None)
 
     def lacks(self, batch: int) -> bool:
-        """Whether too few steps of such a batch were made without drafts."""
-        return len(self.without.get(bucket(batch), ())) < ENOUGH
+        """Whether the prior still has a say in batches of that size."""
+        return len(self.pairs.get(bucket(batch), ())) <= len(PRIOR)
 
-    def plain(self, batch: int) -> float:
-        """Seconds of a step without drafts, by interpolation between batch sizes; 1 while nothing is known."""
-        sizes = sorted(self.without)
-        return float(np.interp(batch, sizes, [median(self.without[size]) for size in sizes])) if sizes else 1.0
+    def each(self, batch: int) -> float:
+        """What a draft token adds to a step of ``batch`` requests, over one without drafts."""
+        known = self.pairs.get(bucket(batch), ())
+        return max(0.0, median((*PRIOR, *known)[-PAIRS:]))
+
+    def plain(self, step: Step) -> float:
+        """Seconds that a step would have taken without its drafts."""
+        return step.seconds / (1.0 + self.each(step.batch) * step.drafted)
 
     def of(self, length: npt.NDArray[np.int64], batch: int) -> npt.NDArray[np.float64]:
-        """Seconds that one of ``batch`` requests is charged for a draft of each ``length``: its share of a step
-        without drafts, and its tokens."""
-        plain = self.plain(batch)
-        each = max(0.0, median(self.more)) if len(self.more) >= ENOUGH else EACH * plain
-        return np.asarray(plain / batch + each * length)
+        """What one of ``batch`` requests is charged for a draft of each ``length``, over a step without drafts: its
+        share of that, and its tokens."""
+        return np.asarray(1.0 / batch + self.each(batch) * length)

@@ -22,7 +22,7 @@ from flashspec.drafts import NGram, Suffix
 from flashspec.drafts.protocol import Draft, Drafter
 from flashspec.errors import ContractError
 from flashspec.integrations.vllm import metrics, rows
-from flashspec.integrations.vllm.pace import Pace
+from flashspec.integrations.vllm.pace import Pace, Step
 from flashspec.integrations.vllm.rows import Kit, Row, Tokens
 from flashspec.integrations.vllm.settings import Settings
 from flashspec.selectors import FREE, Arms
@@ -91,7 +91,8 @@ def propose(
     """
     places, held, seen = _commit(kit, state, texts)
     batch = sum(key is not None for key in places)
-    pace = _paced(state, places, seconds, batch, [one for one in seen if one is not None])
+    done = _judged(places, seconds, [one for one in seen if one is not None])
+    pace = state.pace.without() if done is None else state.pace.add(done)
     probe = state.step % (OFTEN if pace.lacks(batch) else PROBE) == 0
     drafts = dict[int, Mapping[int, Draft]]()
     for key in places:
@@ -104,7 +105,9 @@ def propose(
             room = 0 if probe else rooms[place]
             held[key], tokens = rows.choose(kit, held[key], drafts.get(key, {}), cost, room, state.step + 1)
             offers[place] = list(tokens)
-    counted = metrics.count(state.metrics, kit.arms, seen, seconds, pace.plain(max(1, batch)))
+    counted = state.metrics
+    if done is not None:
+        counted = metrics.count(counted, kit.arms, [one for one in seen if one is not None], seconds, pace.plain(done))
     rest = dict(list(held.items())[-kept:])
     return State(rest, places, state.step + 1, pace, sum(map(len, offers)), counted), offers
 
@@ -136,13 +139,10 @@ def _commit(
     return tuple(places), held, seen
 
 
-def _paced(
-    state: State, places: tuple[int | None, ...], seconds: float, batch: int, seen: Sequence[Observation]
-) -> Pace:
-    """The costs with one more step, if it read no prompt and judged what was offered: every row was there before."""
-    if len(seen) != batch or not batch or None in places:
-        return state.pace
-    return state.pace.add(seconds, batch, sum(one.offered for one in seen))
+def _judged(places: Sequence[int | None], seconds: float, seen: Sequence[Observation]) -> Step | None:
+    """The latest step, if it read no prompt and judged what was offered: every row was there before."""
+    batch = len(places)
+    return Step(seconds, batch, sum(one.offered for one in seen)) if 0 < batch == len(seen) else None
 
 
 class Pool:
