@@ -39,7 +39,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(contextlib|datetime)\b.*"),
     (r"py:.*", r"(Any|Callable|Iterable|Iterator|Mapping|Sequence|Path|Protocol|Literal|LogprobsOf|optional|None)"),
     (r"py:.*", r"(bool|bytes|dict|float|frozenset|int|list|object|set|str|tuple|type|\w+Error)"),
-    (r"py:.*", r"flashspec\.shards\.T"),
+    (r"py:.*", r"flashspec\.(shards|hf\.ranks)\.T"),
     (r"py:.*", r"flashspec\.(selectors|decoding|drafts|hf)\.\w+\.\w+(\.\w+)?"),
 ]
 

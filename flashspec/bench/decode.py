@@ -112,10 +112,12 @@ def run(config: Config, progress: Progress = lambda stage: None) -> dict[str, An
 
 def _rows(config: Config, prompts: list[Prompt], team: Any, progress: Progress) -> list[dict[str, Any]]:
     """The rows of the report; of a team, each rank measures its own part of the same decoding."""
-    loaded = _load(config, progress)
-    if team is not None:
+    if team is None:
+        loaded = _load(config, progress)
+    else:
         from flashspec.hf.split import split
 
+        loaded = team.first(lambda: _load(config, progress))
         split(loaded.model, team)
     progress("building drafts and measuring step costs")
     built = _systems(config, loaded, team)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -205,8 +206,10 @@ def _publish(made: Path, final: Path, preset: Preset) -> None:
 def _sweep(models: Path, age: float = 86_400.0) -> None:
     """Delete what killed runs left more than ``age`` seconds ago."""
     for left in models.glob(".partial-*"):
-        if time.time() - left.stat().st_mtime > age:
-            shutil.rmtree(left, ignore_errors=True)
+        # Another process may be done with its own, and take it away, meanwhile.
+        with suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > age:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def cache_error(error: OSError, home: Path, space: int) -> ModelError:

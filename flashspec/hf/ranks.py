@@ -7,10 +7,10 @@ accept alike without telling each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -23,13 +23,16 @@ from flashspec.decoding import Engine
 from flashspec.errors import ContractError, FlashSpecError
 from flashspec.shards import gathering
 
+T = TypeVar("T")
 dist: Any = torch.distributed
 """It exports little of itself by name."""
 TIMEOUT = timedelta(seconds=120)
 """How long a rank waits for the others in one collective before the run ends."""
 LAST_WORDS = timedelta(seconds=5)
 """How long a rank that failed stays to be heard."""
-_FAILED = "flashspec/failed"
+LONGEST = timedelta(hours=4)
+"""How long ranks wait for what rank 0 does first, which may be a download."""
+_FAILED, _FIRST = "flashspec/failed", "flashspec/first"
 
 
 class RankFailed(FlashSpecError):
@@ -56,6 +59,15 @@ class Team:
         """``[ranks, ...]`` what all ranks tell."""
         heard: Tensor = gathering()(told)
         return heard
+
+    def first(self, work: Callable[[], T]) -> T:
+        """``work`` of rank 0, then of the others: what it leaves in a folder is there for them."""
+        if not self.leads:
+            self.store.wait([_FIRST], LONGEST)
+        found = work()
+        if self.leads:
+            self.store.set(_FIRST, "done")
+        return found
 
     def agreed(self, values: Tensor) -> Tensor:
         """The values of rank 0, on every rank."""
@@ -112,6 +124,7 @@ def _told(store: Any, rank: int, size: int, error: Exception) -> str:
     try:
         first: str = store.compare_set(_FAILED, "", own).decode()
         if first == own:
+            store.set(_FIRST, "failed")  # nobody waits for it
             dist.destroy_process_group()
             store.wait([f"{_FAILED}/{other}" for other in range(size) if other != rank], LAST_WORDS)
         else:

@@ -362,6 +362,14 @@ def test_remains_of_killed_runs_are_swept_after_a_day(world: World) -> None:
     assert world.left() == [".partial-new", "tiny"]
 
 
+def test_a_partial_folder_that_goes_while_it_is_looked_at_does_no_harm(world: World) -> None:
+    """Another process takes its own away; a link to nowhere is as a folder that is gone."""
+    models = world.cache / "models"
+    models.mkdir(parents=True)
+    (models / ".partial-gone").symlink_to(models / "nowhere")
+    assert world.fetch().is_dir()
+
+
 @pytest.mark.parametrize(
     ("environ", "platform", "end"),
     [

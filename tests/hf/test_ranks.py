@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -64,9 +65,13 @@ import torch
 import torch.distributed as dist
 from flashspec.hf.ranks import team
 
+def fail():
+    raise ValueError("the disk is full")
+
 with team("cpu", timedelta(seconds=20)) as own:
     if own.rank == int(sys.argv[1]):
-        raise ValueError("the disk is full")
+        own.first(fail)
+    own.first(lambda: 3)
     own.gather(torch.zeros(3))
 """
 
@@ -77,7 +82,9 @@ def _launch(program: str, argument: str, path: Path, ranks: int) -> tuple[list[i
     file.write_text(program, encoding="utf-8")
     roots = os.pathsep.join(str(ROOT / part) for part in (".", "spec", "backends", "conformance"))
     base = {**os.environ, "PYTHONPATH": roots, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-    base |= {"MASTER_PORT": str(20_000 + os.getpid() % 20_000), "WORLD_SIZE": str(ranks)}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        base |= {"MASTER_PORT": str(probe.getsockname()[1]), "WORLD_SIZE": str(ranks)}
     words = [sys.executable, str(file), argument]
     started = [
         subprocess.Popen(
@@ -108,7 +115,7 @@ def test_benches_run_on_ranks(bench: str, tmp_path: Path) -> None:
     words = f"{bench} {options[bench.split()[0]]} --repeats 1 --device cpu --dtype float32 --backend torch --json"
     program = f"import sys\nfrom flashspec.bench.__main__ import main\nsys.exit(main({words.split()!r}))\n"
     codes, told, errors = _launch(program, "", tmp_path, 2)
-    assert codes == [0, 0], errors
+    assert codes == [0, 0], "\n".join(errors)
     assert told[1] == ""
     assert {row["ranks"] for row in json.loads(told[0])["rows"]} == {2}
 
