@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,17 @@ def test_the_command_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["engine", "tgi"]) == 2
     assert "flashinfer, sglang, transformers, vllm-v1, vllm-v2" in capsys.readouterr().err
     assert main(["engine", "sglang", "--draws", "10"]) == 2
+
+
+def test_an_engine_that_is_not_there_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where its rule is not restated: status 2 and what to install."""
+    monkeypatch.setitem(sys.modules, "transformers.generation.logits_process", None)
+    assert main(["engine", "transformers", "--draws", "2000"]) == 2
+    told = capsys.readouterr().err
+    assert "engine transformers cannot be asked" in told
+    assert told.count("\n") == 1
 
 
 def test_names_and_wheels_are_what_they_say() -> None:

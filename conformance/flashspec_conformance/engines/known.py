@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 import numpy as np
 
-from flashspec.errors import unknown_name
+from flashspec.errors import BackendUnavailable, unknown_name
 from flashspec_conformance.engines import restated, vllm_v2
 from flashspec_conformance.engines.rows import REAL, RESTATED, Row, agreement, either, over_rounds, row
 from flashspec_conformance.engines.tails import tails
@@ -127,4 +127,8 @@ def rows_of(name: str, draws: int) -> list[Row]:
     """
     if name not in ENGINES:
         raise unknown_name("engine", name, sorted(ENGINES))
-    return ENGINES[name](draws)
+    try:
+        return ENGINES[name](draws)
+    except (ImportError, AttributeError, metadata.PackageNotFoundError) as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BackendUnavailable(f"engine {name} cannot be asked ({told}); install its package") from error
