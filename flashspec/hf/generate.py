@@ -73,6 +73,11 @@ def check_cache(past: Any, config: Any, batch: int) -> None:
             f"a static cache with layers {', '.join(other)} was given; allowed: full attention (StaticLayer), whose "
             "tokens can be taken back; leave cache_implementation and past_key_values out"
         )
+    if not all(isinstance(vars(layer).get("cumulative_length"), torch.Tensor) for layer in past.layers):
+        raise CapabilityError(
+            "static caches of this transformers keep no length that can shrink; allowed: none; leave "
+            "cache_implementation and past_key_values out, or use a newer transformers"
+        )
     if batch > 1 and config.cache_implementation is None:
         raise CapabilityError(
             f"a static cache of your own and a batch of {batch} were given; allowed: a static cache for one prompt, or "

@@ -21,7 +21,7 @@ from flashspec_conformance.functions import trouble
 from flashspec_conformance.functions.judge import judge
 from flashspec_conformance.functions.laws import chained, single
 
-DRAWS = 120_000
+DRAWS = 60_000
 
 
 @pytest.mark.parametrize(

@@ -264,9 +264,10 @@ def test_a_greedy_batch_is_that_of_generate(tiny: Make, options: dict[str, Any])
     assert torch.equal(found, expected)
 
 
-def test_rows_of_a_sampled_batch_have_seeds_of_their_own(tiny: Make) -> None:
+def test_rows_of_a_sampled_batch_have_seeds_of_their_own(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """``num_return_sequences`` gives different texts, and ``torch.manual_seed`` fixes all of them."""
     speculator = build(tiny).for_batches(4)
+    monkeypatch.setattr("flashspec.hf.batch.batch_engine", None)  # the engine that is held does it all
     asked = {"do_sample": True, "temperature": 1.3, "num_return_sequences": 3, "max_new_tokens": 12, "top_k": 0}
     found = []
     for _ in range(2):
@@ -329,6 +330,11 @@ def test_static_caches_that_cannot_serve_are_refused(tiny: Make) -> None:
         )
     speculator = build(tiny)
     model = speculator.target.model
+    past = transformers.StaticCache(config=model.config, max_cache_len=40)
+    for layer in past.layers:
+        del layer.cumulative_length
+    with pytest.raises(CapabilityError, match="keep no length that can shrink"):
+        model.generate(PROMPT, max_new_tokens=9, past_key_values=past, custom_generate=speculator)
     past = transformers.StaticCache(config=model.config, max_cache_len=40)
     with pytest.raises(CapabilityError, match="batch of 3"):
         model.generate(
