@@ -34,7 +34,7 @@ FAMILIES = {
     "CAP": 2,
     "LAW": 1,
 }
-SECOND = {"BLK": 4, "PTH": 3, "TRE": 5, "STP": 2, "RND": 2, "OPT": 1}
+SECOND = {"BLK": 4, "PTH": 3, "TRE": 5, "STP": 2, "RND": 2, "OPT": 1, "RNK": 5}
 GREW = {"PRP": 9}
 UNTESTABLE = {"LAW-1", "RND-1", "STP-1", "STP-2", *(f"TRE-{n + 1}" for n in range(5))}
 
