@@ -43,6 +43,7 @@ from flashspec.errors import (
     FlashSpecError,
     ModelError,
     NumericalError,
+    OutOfMemory,
     UnknownName,
 )
 from flashspec.registry import Finding, best_backend, get_backend, survey
@@ -69,6 +70,7 @@ __all__ = [
     "ModelError",
     "NumericalError",
     "OneHot",
+    "OutOfMemory",
     "Padded",
     "Proposal",
     "Ragged",
