@@ -14,7 +14,7 @@ SHIPPED: Mapping[str, tuple[str, ...]] = {"smollm2-135m": ("code", "prose", "sma
 """By preset: ``--draft trained:NAME``. Each folder has a card with data, licence, steps and acceptance."""
 
 POOLED: Mapping[str, tuple[str, ...]] = {"smollm2-135m": ("code", "prose")}
-"""By preset: those that the default pool has. The others have fewer tokens accepted on the text of their cards (docs/explanation)."""
+"""By preset: those that the default pool has. The others have fewer tokens accepted on the text of their cards."""
 
 
 def default_drafts(target: str) -> tuple[str, ...]:
