@@ -6,8 +6,9 @@ Importing this package imports neither torch nor any backend; names are flat, on
 from __future__ import annotations
 
 import tomllib
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from flashspec.contract import (
     KIND_DENSE,
@@ -35,7 +36,6 @@ from flashspec.contract import (
     Uniforms,
     Verdict,
 )
-from flashspec.decoding import Request, Result
 from flashspec.errors import (
     BackendUnavailable,
     CapabilityError,
@@ -47,7 +47,10 @@ from flashspec.errors import (
     UnknownName,
 )
 from flashspec.registry import Finding, best_backend, get_backend, survey
-from flashspec.selectors import get as get_selector
+
+if TYPE_CHECKING:
+    from flashspec.decoding import Request, Result
+    from flashspec.selectors import get as get_selector
 
 __all__ = [
     "KIND_DENSE",
@@ -104,3 +107,23 @@ def _version() -> str:
 
 
 __version__ = _version()
+
+_LATER = {
+    "Request": ("flashspec.decoding", "Request"),
+    "Result": ("flashspec.decoding", "Result"),
+    "get_selector": ("flashspec.selectors", "get"),
+}
+
+if not TYPE_CHECKING:  # types are those of the imports above
+
+    def __getattr__(name: str) -> Any:
+        """Load the loop and the selectors when they are asked for: they take most of an import's time."""
+        if name in ("decoding", "selectors"):
+            return import_module(f"flashspec.{name}")
+        if name not in _LATER:
+            raise AttributeError(f"module 'flashspec' has no attribute {name!r}")
+        module, attribute = _LATER[name]
+        return getattr(import_module(module), attribute)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LATER})

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import flashspec
-from flashspec import contract, errors, registry
+from flashspec import contract, decoding, errors, registry, selectors
 
 ROOT = Path(__file__).resolve().parents[2]
+IN_TREE = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / p) for p in (".", "backends"))}
 
 
 def test_all_is_sorted_and_unique() -> None:
@@ -27,11 +31,9 @@ def test_all_is_sorted_and_unique() -> None:
 
 def test_all_is_complete() -> None:
     """Every public name of the package that is not a module is in ``__all__``, and only those."""
-    names = {
-        name
-        for name, value in vars(flashspec).items()
-        if not name.startswith("_") and not inspect.ismodule(value) and name not in {"annotations", "Path"}
-    }
+    found = {name: getattr(flashspec, name) for name in dir(flashspec) if not name.startswith("_")}
+    helpers = {"annotations", "Any", "Path", "TYPE_CHECKING", "import_module"}
+    names = {name for name, value in found.items() if not inspect.ismodule(value) and name not in helpers}
     assert names | {"__version__"} == set(flashspec.__all__)
 
 
@@ -45,6 +47,17 @@ def test_every_class_of_the_border_is_re_exported(module: object) -> None:
     }
     assert own
     assert own <= set(flashspec.__all__)
+
+
+def test_names_that_are_loaded_later_are_those_of_their_rooms() -> None:
+    """They cost nothing until they are asked for, and a name that is not there says so."""
+    assert flashspec.Request is decoding.Request
+    assert flashspec.Result is decoding.Result
+    assert flashspec.get_selector is selectors.get
+    with pytest.raises(AttributeError, match="has no attribute 'Requests'"):
+        getattr(flashspec, "Requests")  # noqa: B009  # as a name it is refused by the type checker
+    seen = "import sys, flashspec; sys.exit(bool({'flashspec.decoding', 'flashspec.selectors'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", seen], check=False, env=IN_TREE).returncode == 0
 
 
 def test_the_registry_functions_are_re_exported() -> None:
